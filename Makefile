@@ -1,0 +1,44 @@
+# Two commands do everything on a fresh machine with Python 3.10+ and make:
+#   make demo   set up, run the main job, print the result
+#   make test   set up, run linters, types and all tests
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test check lint types shapes bench figures clean
+
+demo: $(READY)
+	$(BIN)/python examples/readout.py
+
+test: lint types
+	$(BIN)/pytest
+	$(MAKE) shapes
+
+check: $(READY)   ## the quick half of the tests
+	$(BIN)/pytest -m "not slow"
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+shapes: $(READY)   ## the shapes in the annotations, checked at every call
+	$(BIN)/pytest -q --check-shapes -m "not compiled and not slow" tests/functional tests/nn tests/ops
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks core
+
+figures: $(READY)
+	$(BIN)/python -m examples.phase_diagram
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,39 @@
+"""The runner: measures one benchmark, prints its table and verdicts, and writes its results."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.environment import provenance
+from benchmarks.registry import BENCHMARKS
+from benchmarks.results import write_csv
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run ``python -m benchmarks NAME [--quick] [--out PATH]``."""
+    options = _parser().parse_args(argv)
+    # the path of --out is left out: results name no folder of the machine they were made on
+    origin = provenance(f"python -m benchmarks {options.name}{' --quick' if options.quick else ''}")
+    result = BENCHMARKS[options.name].measure(options.quick)
+    print(result.table, *result.verdicts, sep="\n")
+    out = options.out or (None if options.quick else RESULTS / f"{options.name}.csv")
+    if out is not None:
+        write_csv(out, result.rows, origin)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=__doc__,
+        epilog="\n".join(f"{name:8} {benchmark.help}" for name, benchmark in BENCHMARKS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("name", choices=BENCHMARKS, help="what to measure, see below")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs; writes no results")
+    parser.add_argument("--out", type=Path, help="where to write the results (default: benchmarks/results/NAME.csv)")
+    return parser

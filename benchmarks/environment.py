@@ -1,0 +1,58 @@
+"""Where and with what a result was measured, without naming the machine or its folders."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from datetime import datetime, timezone
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import ddcl
+from benchmarks.results import Row
+
+
+def provenance(command: str) -> Row:
+    """The columns that every row of a result file ends with."""
+    return {
+        "command": command,
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "device": cpu_name(),
+        "cores": os.cpu_count() or 0,
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+        "ddcl": ddcl.__version__,
+        "commit": commit(),
+    }
+
+
+def cpu_name() -> str:
+    """The processor's name as the system tells it, at worst its architecture."""
+    found = _output("lscpu") or ""  # /proc/cpuinfo has no name on ARM
+    names = [line.partition(":")[2].strip() for line in found.splitlines() if line.startswith("Model name:")]
+    return names[0] if names else _output("sysctl", "-n", "machdep.cpu.brand_string") or platform.machine()
+
+
+def commit() -> str:
+    """The commit measured, with ``-dirty`` where the working tree differs from it."""
+    # results do not change what is measured: writing one must not make the next one dirty
+    changed = _output("git", "status", "--porcelain", "--", ":/", ":(top,exclude)benchmarks/results")
+    if changed is None:
+        return "unknown"
+    return (_output("git", "rev-parse", "--short=12", "HEAD") or "none") + ("-dirty" if changed else "")
+
+
+def _output(*command: str) -> str | None:
+    """What a command prints, None if there is no such command or it fails."""
+    if shutil.which(command[0]) is None:
+        return None
+    done = subprocess.run(
+        command, cwd=Path(__file__).parent, env={**os.environ, "LC_ALL": "C"}, capture_output=True, text=True
+    )
+    return done.stdout.strip() if done.returncode == 0 else None

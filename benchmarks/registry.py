@@ -1,0 +1,23 @@
+"""Every benchmark by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from benchmarks import blocks, core, import_time
+from benchmarks.results import Result
+
+
+class Benchmark(NamedTuple):
+    """What a benchmark is for, and how to run it (quickly, or in earnest)."""
+
+    help: str
+    measure: Callable[[bool], Result]
+
+
+BENCHMARKS = {
+    "core": Benchmark("time and memory of the readout on the CPU, against plain PyTorch", core.measure),
+    "import": Benchmark("time of `import ddcl` beyond torch's own import", import_time.measure),
+    "blocks": Benchmark("time of the readout by block size, for the constant in ddcl.ops.blocks", blocks.measure),
+}

@@ -1,0 +1,120 @@
+"""Checks of what users pass in; every message names the argument, what was given and what is accepted."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ddcl.ops import BACKENDS, GRADIENTS
+
+FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+def check_float_tensor(name: str, value: Any) -> None:
+    """A tensor of one of the four float types."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name}: got {type(value).__name__}, expected a torch.Tensor")
+    if value.dtype not in FLOATS:
+        raise TypeError(f"{name}: got dtype {value.dtype}, expected float64, float32, bfloat16 or float16")
+
+
+def check_choice(name: str, value: Any, accepted: tuple[str, ...]) -> None:
+    """One of a few words."""
+    if value not in accepted:
+        raise ValueError(f"{name}: got {value!r}, expected one of {', '.join(map(repr, accepted))}")
+
+
+def check_gradient(gradient: Any) -> None:
+    """A gradient mode."""
+    check_choice("gradient", gradient, GRADIENTS)
+
+
+def check_backend(backend: Any) -> None:
+    """A backend or ``auto``."""
+    check_choice("backend", backend, BACKENDS)
+
+
+def check_prototypes(prototypes: Any) -> None:
+    """A bank (K, m) or banks (H, K, m), not empty."""
+    check_float_tensor("prototypes", prototypes)
+    shape = tuple(prototypes.shape)
+    if prototypes.dim() not in (2, 3):
+        raise ValueError(f"prototypes: got shape {shape}, expected (K, m) or, for several heads, (H, K, m)")
+    if 0 in shape:
+        raise ValueError(f"prototypes: got shape {shape}, expected K >= 1 prototypes of dimension m >= 1")
+
+
+def check_tokens(z: Any, prototypes: Tensor) -> None:
+    """z is (..., m) for a bank (K, m) and (..., H, m) for a bank (H, K, m)."""
+    check_float_tensor("z", z)
+    *heads, _, dim = prototypes.shape
+    expected = (*heads, dim)
+    if z.dim() < len(expected) or tuple(z.shape[-len(expected) :]) != expected:
+        wanted = "(..., H, m)" if heads else "(..., m)"
+        sizes = ", ".join(map(str, expected))
+        raise ValueError(
+            f"z: got shape {tuple(z.shape)}, expected {wanted} = (..., {sizes}) "
+            f"to match prototypes of shape {tuple(prototypes.shape)}"
+        )
+    if z.device != prototypes.device:
+        raise ValueError(f"z: is on {z.device} but prototypes are on {prototypes.device}; move one of them")
+    if z.dtype != prototypes.dtype and not _autocast(z.device.type):
+        raise TypeError(
+            f"z: got dtype {z.dtype} but prototypes have {prototypes.dtype}; "
+            "convert one of them (under torch.autocast the two may differ)"
+        )
+
+
+def _autocast(device_type: str) -> bool:
+    # meta and other exotic devices have no autocast of their own to ask for
+    return device_type != "meta" and torch.is_autocast_enabled(device_type)
+
+
+def check_mask(mask: Any, shape: tuple[int, ...], device: torch.device) -> None:
+    """One boolean or integer per token, on the device of the tokens."""
+    if not isinstance(mask, Tensor):
+        raise TypeError(f"mask: got {type(mask).__name__}, expected a torch.Tensor or None")
+    if mask.dtype.is_floating_point or mask.dtype.is_complex:
+        raise TypeError(f"mask: got dtype {mask.dtype}, expected bool (or integers), true where a token counts")
+    if tuple(mask.shape) != shape:
+        raise ValueError(f"mask: got shape {tuple(mask.shape)}, expected {shape}, one entry per token")
+    if mask.device != device:
+        raise ValueError(f"mask: is on {mask.device} but z is on {device}; move one of them")
+
+
+def check_temperature(temperature: Any, *, values: bool = True) -> None:
+    """A number or float tensor, positive and finite.
+
+    The values of a tensor are looked at only where that costs no synchronisation: on the CPU, outside a trace.
+    """
+    if isinstance(temperature, bool) or not isinstance(temperature, (numbers.Real, Tensor)):
+        raise TypeError(f"temperature: got {type(temperature).__name__}, expected a number or a tensor")
+    if isinstance(temperature, Tensor):
+        if not temperature.dtype.is_floating_point:
+            raise TypeError(f"temperature: got dtype {temperature.dtype}, expected a floating point tensor")
+        if not values or temperature.device.type != "cpu" or torch.compiler.is_compiling():
+            return
+        good = torch.isfinite(temperature) & (temperature > 0)
+        if not bool(good.all()):
+            bad = temperature[~good].flatten()[0].item()
+            raise ValueError(f"temperature: got {bad}, expected positive finite numbers")
+    elif not 0 < float(temperature) < float("inf"):
+        raise ValueError(f"temperature: got {temperature}, expected a positive finite number")
+
+
+def check_count(name: str, value: Any, minimum: int = 1) -> None:
+    """An integer that is large enough."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name}: got {value!r}, expected an integer of at least {minimum}")
+    if value < minimum:
+        raise ValueError(f"{name}: got {value}, expected an integer of at least {minimum}")
+
+
+def check_finite(name: str, value: Tensor) -> None:
+    """No NaN and no infinity anywhere."""
+    if not bool(torch.isfinite(value).all()):
+        bad = int((~torch.isfinite(value)).sum())
+        raise ValueError(f"{name}: {bad} of {value.numel()} values are NaN or infinite, expected finite numbers")

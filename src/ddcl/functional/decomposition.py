@@ -1,0 +1,69 @@
+"""The terms of the loss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+from torch import Tensor
+
+from ddcl.functional.outputs import TupleLike, register_output
+from ddcl.shapes import Bool
+
+
+@register_output
+@dataclass(frozen=True)
+class Decomposition(TupleLike):
+    r"""The loss of a readout and its parts, ``total == reconstruction + variance`` to rounding.
+
+    As ``readout(...).loss`` every field is a scalar, the mean over unmasked tokens (and heads); as
+    ``readout(...).tokens`` every field has one entry per token (and head). The dtype is that of the arithmetic:
+    float32, or float64 for float64 tokens.
+    """
+
+    total: Tensor
+    """:math:`L = \\sum_k q_k |z - p_k|^2`, the loss :math:`L_q` to train on."""
+    reconstruction: Tensor
+    """:math:`R = |z - \\mu|^2`, how far the soft centroid is from the token."""
+    variance: Tensor
+    """:math:`V = \\sum_k q_k |p_k - \\mu|^2 \\ge 0`, how spread out the prototypes a token mixes are."""
+    quantization: Tensor
+    """:math:`\\min_k |z - p_k|^2`, the loss of a hard quantiser. The paper calls this L_OLS."""
+    entropy: Tensor
+    """:math:`H = -\\sum_k q_k \\ln q_k` in nats, between 0 and ln K."""
+    free_energy: Tensor
+    """:math:`F = L - T H`, what soft k-means descends."""
+
+    _tuple_fields: ClassVar[tuple[str, ...]] = (
+        "total",
+        "reconstruction",
+        "variance",
+        "quantization",
+        "entropy",
+        "free_energy",
+    )
+
+    @property
+    def paper_gap(self) -> Tensor:
+        """What the paper computes as V: ``total - quantization``. It is never negative and proves nothing."""
+        return self.total - self.quantization
+
+    def mean(self, mask: Bool[Tensor, "*tokens"] | None = None, *, keep_heads: bool = False) -> Decomposition:
+        """Means over the tokens that count, of a per-token decomposition; 0 if none does.
+
+        With ``keep_heads`` the last axis is taken as heads and kept.
+        """
+        return Decomposition(*(_masked_mean(term, mask, keep_heads) for term in self))
+
+    def item(self) -> dict[str, float]:
+        """The terms as plain numbers, for a log."""
+        return {field.name: float(getattr(self, field.name)) for field in fields(self)}
+
+
+def _masked_mean(values: Tensor, mask: Tensor | None, keep_heads: bool) -> Tensor:
+    axes = tuple(range(values.dim() - keep_heads))
+    total = values.sum(axes) if axes else values  # masked entries are zero: only the count needs the mask
+    if mask is None:
+        return total / max(values.numel() // (values.shape[-1] if keep_heads else 1), 1)
+    entries_per_token = values.shape[-1] if len(axes) > mask.dim() else 1
+    return total / (mask.sum().clamp_min(1) * entries_per_token)

@@ -1,0 +1,205 @@
+"""The operation as users call it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ddcl import ops
+from ddcl.functional.checks import (
+    check_backend,
+    check_gradient,
+    check_mask,
+    check_prototypes,
+    check_temperature,
+    check_tokens,
+)
+from ddcl.functional.decomposition import Decomposition
+from ddcl.functional.outputs import TupleLike, register_output
+from ddcl.ops import Backend, Gradient, arithmetic_dtype
+from ddcl.shapes import Bool, Float, Int
+
+
+@register_output
+@dataclass(frozen=True, repr=False)
+class Readout(TupleLike):
+    """What ``readout`` gives back; unpacks as ``centroid, loss, indices``."""
+
+    centroid: Tensor
+    """Soft centroids mu, with the shape and dtype of the tokens; zero at masked tokens."""
+    loss: Decomposition
+    """Means over unmasked tokens (and heads): scalars."""
+    indices: Tensor
+    """Nearest prototype of each token (and head); -1 at masked tokens."""
+    tokens: Decomposition
+    """The same terms for each token (and head); zero at masked tokens."""
+    inputs: Any
+    """z, prototypes, temperature and mask as the operation was given them, detached in mode stop."""
+
+    _tuple_fields: ClassVar[tuple[str, ...]] = ("centroid", "loss", "indices")
+
+    @property
+    def assignments(self) -> Tensor:
+        """The mixture q of each token, (..., K) or (..., H, K); computed anew at each access."""
+        z, prototypes, temperature, mask = self.inputs
+        return assignments(z, prototypes, temperature, mask=mask)
+
+    @property
+    def heads(self) -> Decomposition:
+        """Means over unmasked tokens for each head: (H,) for a bank (H, K, m), scalars for a bank (K, m)."""
+        _, prototypes, _, mask = self.inputs
+        if prototypes.dim() == 2:
+            return self.loss
+        return self.tokens.mean(mask, keep_heads=True)
+
+    def __repr__(self) -> str:
+        shape = tuple(self.centroid.shape)
+        return f"Readout(centroid={shape}, indices={tuple(self.indices.shape)}, loss={self.loss})"
+
+
+def readout(
+    z: Float[Tensor, "*batch m"],
+    prototypes: Float[Tensor, "K m"] | Float[Tensor, "H K m"],
+    temperature: float | Tensor,
+    *,
+    gradient: Gradient = "full",
+    mask: Bool[Tensor, "*tokens"] | Int[Tensor, "*tokens"] | None = None,
+    backend: Backend = "auto",
+) -> Readout:
+    r"""Replace each token by its soft centroid in the bank.
+
+    .. math:: \mu(z) = \sum_k q_k(z)\,p_k, \qquad q(z) = \operatorname{softmax}_k(-\lVert z - p_k\rVert^2 / T)
+
+    Args:
+        z: tokens (..., m); for several heads (..., H, m). float64, float32, bfloat16 or float16; the
+            arithmetic is done in float32 (float64 for float64) and the centroids have the dtype of z.
+        prototypes: the bank (K, m), or one bank for each of H heads, (H, K, m).
+        temperature: T > 0, in the units of squared distance. A number, or a tensor that broadcasts against
+            ``z.shape[:-1]``: a scalar, one per head (H,), or one per token. May require a gradient.
+        gradient: ``"full"`` differentiates through the assignments q, ``"stop"`` holds them constant, which
+            makes the gradient of the loss that of the free energy.
+        mask: true (or nonzero) where a token counts, of shape z.shape[:-1], without the head axis. What stands
+            in masked tokens never reaches an output or a gradient, even if it is NaN. If every token is
+            masked the losses are 0, with gradient 0.
+        backend: ``"auto"``, or one by name: ``"reference"`` (the formulas as written, differentiable to any order,
+            N x K x m memory) or ``"eager"`` (blocks of tokens, O(N m) memory, differentiable once).
+
+    Example:
+        >>> bank = torch.tensor([[0.0, 0.0], [4.0, 0.0]])
+        >>> centroid, loss, indices = readout(torch.tensor([[2.0, 1.0]]), bank, temperature=1.0)
+        >>> centroid
+        tensor([[2., 0.]])
+        >>> loss.total, loss.reconstruction, loss.variance
+        (tensor(5.), tensor(1.), tensor(4.))
+    """
+    check_gradient(gradient)
+    check_backend(backend)
+    check_prototypes(prototypes)
+    check_tokens(z, prototypes)
+    check_temperature(temperature)
+    token_shape = tuple(z.shape[: -(prototypes.dim() - 1)])
+    if mask is not None:
+        check_mask(mask, token_shape, z.device)
+        mask = mask.to(torch.bool)
+    canonical = _canonical_temperature(temperature, z, prototypes)
+    if mask is not None and canonical.shape[0] > 1:
+        canonical = canonical.masked_fill(~mask.reshape(-1, 1), 1.0)
+
+    heads, _, dim = prototypes.shape if prototypes.dim() == 3 else (1, *prototypes.shape)
+    terms = ops.readout(
+        z.reshape(-1, heads, dim),
+        prototypes.reshape(heads, -1, dim),
+        canonical,
+        None if mask is None else mask.reshape(-1),
+        gradient,
+        backend,
+    )
+    free_energy = terms.total - canonical * terms.entropy
+    shape = z.shape[:-1]
+    tokens = Decomposition(
+        total=terms.total.reshape(shape),
+        reconstruction=terms.reconstruction.reshape(shape),
+        variance=terms.variance.reshape(shape),
+        quantization=terms.quantization.reshape(shape),
+        entropy=terms.entropy.reshape(shape),
+        free_energy=free_energy.reshape(shape),
+    )
+    return Readout(
+        centroid=terms.centroid.reshape(z.shape),
+        loss=tokens.mean(mask),
+        indices=terms.indices.reshape(shape),
+        tokens=tokens,
+        inputs=(*(_held(x, gradient) for x in (z, prototypes, temperature)), mask),
+    )
+
+
+def _held(value: Any, gradient: Gradient) -> Any:
+    """What q may be computed from later: in mode stop q is a constant, so its inputs are."""
+    return value.detach() if gradient == "stop" and isinstance(value, Tensor) else value
+
+
+def assignments(
+    z: Float[Tensor, "*batch m"],
+    prototypes: Float[Tensor, "K m"] | Float[Tensor, "H K m"],
+    temperature: float | Tensor,
+    *,
+    mask: Bool[Tensor, "*tokens"] | Int[Tensor, "*tokens"] | None = None,
+) -> Float[Tensor, "*batch K"]:
+    r"""The mixture :math:`q(z) = \operatorname{softmax}_k(-|z - p_k|^2 / T)` of each token, whole.
+
+    Arguments as in :func:`readout`. Holds N x K numbers; a masked token has zeros.
+
+    Example:
+        >>> bank = torch.tensor([[0.0, 0.0], [4.0, 0.0]])
+        >>> assignments(torch.tensor([[2.0, 1.0]]), bank, temperature=1.0)
+        tensor([[0.5000, 0.5000]])
+    """
+    check_prototypes(prototypes)
+    check_tokens(z, prototypes)
+    check_temperature(temperature)
+    dtype = arithmetic_dtype(z.dtype)
+    bank = prototypes.to(dtype)
+    center = bank.mean(-2, keepdim=True)
+    points = bank - center
+    x = z.to(dtype) - center.squeeze(-2)
+    if mask is not None:
+        check_mask(mask, tuple(z.shape[: -(prototypes.dim() - 1)]), z.device)
+        mask = mask.to(torch.bool)[(...,) + (None,) * (prototypes.dim() - 1)]
+        x = x.masked_fill(~mask, 0.0)
+    # matmul with the head axis in front: (..., H, m) x (H, K, m) -> (..., H, K)
+    scores = 2 * torch.einsum("...m,...km->...k", x, points) - points.square().sum(-1)
+    per_token = _broadcast_temperature(temperature, z)
+    q = torch.softmax(scores / per_token.unsqueeze(-1), dim=-1).to(z.dtype)
+    return q if mask is None else q.masked_fill(~mask, 0.0)
+
+
+def _broadcast_temperature(temperature: float | Tensor, z: Tensor) -> Tensor:
+    """T in the arithmetic's dtype, checked to broadcast against the tokens."""
+    dtype = arithmetic_dtype(z.dtype)
+    if not isinstance(temperature, Tensor):
+        return torch.full((), float(temperature), dtype=dtype, device=z.device)
+    # a scalar on the CPU may meet tokens anywhere, as everywhere in PyTorch
+    if temperature.device != z.device and temperature.dim() > 0:
+        raise ValueError(f"temperature: is on {temperature.device} but z is on {z.device}; move one of them")
+    shape = tuple(z.shape[:-1])
+    sizes = tuple(temperature.shape)
+    fits = len(sizes) <= len(shape) and all(
+        size in (1, want) for size, want in zip(sizes[::-1], shape[::-1], strict=False)
+    )
+    if not fits:
+        raise ValueError(f"temperature: got shape {sizes}, expected one that broadcasts against {shape}")
+    return temperature.to(device=z.device, dtype=dtype)
+
+
+def _canonical_temperature(temperature: float | Tensor, z: Tensor, prototypes: Tensor) -> Tensor:
+    """(1, H) where T is the same for all tokens, else (N, H)."""
+    per_token = _broadcast_temperature(temperature, z)
+    heads = prototypes.shape[0] if prototypes.dim() == 3 else 1
+    own_axes = prototypes.dim() - 2  # 1 when the last axis of T may be the heads, 0 otherwise
+    shared = all(size == 1 for size in per_token.shape[: per_token.dim() - own_axes])
+    if shared:
+        return per_token.reshape(1, -1).expand(1, heads)
+    return per_token.expand(z.shape[:-1]).reshape(-1, heads)

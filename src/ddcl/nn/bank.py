@@ -1,0 +1,178 @@
+"""The bank: prototypes and their temperature, the one thing every module of the library is built around."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from ddcl.functional import (
+    Batches,
+    InitMethod,
+    Readout,
+    critical_temperature,
+    initial_prototypes,
+    readout,
+)
+from ddcl.functional.checks import check_backend, check_count, check_gradient, check_temperature
+from ddcl.ops import Backend, Gradient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from typing_extensions import Self
+
+RELATIVE_TEMPERATURE = 0.1
+"""The multiple of T_c that ``init_from`` sets where no temperature was asked for: well below 1, where the
+merged bank is no resting place."""
+
+
+class PrototypeBank(nn.Module):
+    r"""K prototypes of dimension m for each of H heads, and the readout through them.
+
+    Args:
+        num_prototypes: K.
+        dim: m, the dimension of a prototype.
+        num_heads: H. With one head the tokens are (..., m), with more (..., H, m).
+        temperature: T, a number or one per head. None: a tenth of the data's critical temperature once
+            ``init_from`` has seen data, 1.0 until then.
+        gradient: ``"full"`` or ``"stop"``, see :func:`ddcl.readout`.
+        backend: see :func:`ddcl.readout`.
+
+    Attributes:
+        prototypes: the parameter, (H, K, m).
+        temperature: a buffer, (H,); set it with :meth:`set_temperature`.
+        initialised: a buffer, whether the prototypes have been set from data.
+
+    Example:
+        >>> bank = PrototypeBank(num_prototypes=2, dim=1).init_from(torch.tensor([[0.0], [0.2], [4.0], [4.2]]))
+        >>> bank(torch.tensor([[3.9]])).indices.shape, bank.initialised.item()
+        (torch.Size([1]), True)
+    """
+
+    prototypes: nn.Parameter
+    temperature: Tensor
+    initialised: Tensor
+
+    def __init__(
+        self,
+        num_prototypes: int,
+        dim: int,
+        *,
+        num_heads: int = 1,
+        temperature: float | Tensor | None = None,
+        gradient: Gradient = "full",
+        backend: Backend = "auto",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        check_count("num_prototypes", num_prototypes)
+        check_count("dim", dim)
+        check_count("num_heads", num_heads)
+        check_gradient(gradient)
+        check_backend(backend)
+        self.num_prototypes, self.dim, self.num_heads = num_prototypes, dim, num_heads
+        self.gradient, self.backend = gradient, backend
+        self.prototypes = nn.Parameter(torch.empty(num_heads, num_prototypes, dim, device=device, dtype=dtype))
+        precise = torch.float64 if self.prototypes.dtype == torch.float64 else torch.float32
+        self.register_buffer("temperature", torch.ones(num_heads, device=device, dtype=precise))
+        self.register_buffer("initialised", torch.zeros((), dtype=torch.bool, device=device))
+        self._sets_temperature = temperature is None
+        if temperature is not None:
+            self.set_temperature(temperature)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Random prototypes about the origin, of length about 1; ``init_from`` puts them where the data are."""
+        nn.init.normal_(self.prototypes, std=self.dim**-0.5)
+        self.initialised.fill_(False)
+
+    @torch.no_grad()
+    def set_temperature(self, temperature: float | Tensor) -> None:
+        """Set T for all heads or, from a tensor (H,), for each; in place, so compiled code sees it."""
+        check_temperature(temperature)
+        value = torch.as_tensor(temperature)
+        if value.dim() > 0 and tuple(value.shape) not in ((1,), (self.num_heads,)):
+            raise ValueError(f"temperature: got shape {tuple(value.shape)}, expected () or ({self.num_heads},)")
+        self.temperature.copy_(value.expand(self.num_heads))
+
+    @torch.no_grad()
+    def init_from(
+        self,
+        data: Batches,
+        *,
+        mask: Tensor | None = None,
+        method: InitMethod = "kmeans",
+        sample: int | None = None,
+        restarts: int = 3,
+        generator: torch.Generator | None = None,
+    ) -> Self:
+        """Put the prototypes where the data are and, if none was given, set the temperature to 0.1 T_c.
+
+        Args:
+            data: tokens (..., m) or (..., H, m), or an iterable of batches or (batch, mask) pairs; an iterable
+                that can be walked only once is kept in memory.
+            mask: for a tensor, true where a token counts.
+            method: ``"kmeans"``, ``"kmeans++"`` (seeding alone) or ``"farthest"``.
+            sample, restarts, generator: see :func:`ddcl.kmeans`.
+        """
+        if not isinstance(data, (Tensor, list, tuple)) and iter(data) is data:
+            data = list(data)
+        heads = None if self.num_heads == 1 else self.num_heads
+        found = initial_prototypes(
+            data,
+            self.num_prototypes,
+            method=method,
+            mask=mask,
+            num_heads=heads,
+            sample=sample,
+            restarts=restarts,
+            generator=generator,
+        )
+        if found.shape[-1] != self.dim:
+            raise ValueError(f"data: got tokens of dimension {found.shape[-1]}, expected dim = {self.dim}")
+        self.prototypes.copy_(found.reshape_as(self.prototypes))
+        if self._sets_temperature:
+            critical = critical_temperature(data, mask=mask, gradient=self.gradient, num_heads=heads)
+            # data without any spread has T_c = 0: every positive temperature serves it equally
+            relative = RELATIVE_TEMPERATURE * critical
+            self.set_temperature(torch.where(relative > 0, relative, 1.0))
+        self.initialised.fill_(True)
+        return self
+
+    def forward(self, z: Tensor, mask: Tensor | None = None) -> Readout:
+        """The readout of tokens (..., m), or (..., H, m) for several heads."""
+        one = self.num_heads == 1
+        return readout(
+            z,
+            self.prototypes[0] if one else self.prototypes,
+            self.temperature[0] if one else self.temperature,
+            gradient=self.gradient,
+            mask=mask,
+            backend=self.backend,
+        )
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        # half precision would round T, and to 0 for data of small scale: it follows the device only
+        before = self.temperature
+        super()._apply(fn, recurse)
+        if self.temperature.dtype in (torch.float16, torch.bfloat16):
+            self.temperature = before.to(self.temperature.device)
+        return self
+
+    def extra_repr(self) -> str:
+        """Sizes, temperature and state, for ``repr``."""
+        known = not (self.temperature.is_meta or torch.compiler.is_compiling())
+        temperatures = [f"{value:.4g}" for value in self.temperature.tolist()] if known else ["?"]
+        parts: dict[str, Any] = {
+            "num_prototypes": self.num_prototypes,
+            "dim": self.dim,
+            "num_heads": self.num_heads,
+            "temperature": temperatures[0] if len(set(temperatures)) == 1 else f"[{', '.join(temperatures)}]",
+            "gradient": self.gradient,
+            "backend": self.backend,
+            "initialised": bool(self.initialised) if known else "?",
+        }
+        return ", ".join(f"{name}={value}" for name, value in parts.items())

@@ -1,0 +1,19 @@
+"""One operation, several backends, one dispatcher."""
+
+from ddcl.ops.dispatch import Choice, choose, readout
+from ddcl.ops.nearest import nearest, squared_distances
+from ddcl.ops.types import BACKENDS, GRADIENTS, Backend, Gradient, TokenTerms, arithmetic_dtype
+
+__all__ = [
+    "BACKENDS",
+    "GRADIENTS",
+    "Backend",
+    "Choice",
+    "Gradient",
+    "TokenTerms",
+    "arithmetic_dtype",
+    "choose",
+    "nearest",
+    "readout",
+    "squared_distances",
+]

@@ -1,0 +1,27 @@
+"""Fixtures every test sees: a fixed seed, names for the examples in docstrings, optional shape checks."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--check-shapes", action="store_true", help="check jaxtyping annotations at every call")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--check-shapes"):
+        from jaxtyping import install_import_hook
+
+        install_import_hook("ddcl", "beartype.beartype").__enter__()
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def generator() -> torch.Generator:
+    return torch.Generator().manual_seed(0)

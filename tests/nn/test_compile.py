@@ -1,0 +1,102 @@
+"""The compiler's view: no graph breaks, export, dynamic shapes, the same numbers and gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import ddcl
+from ddcl import DDCLAttention, PrototypeBank, readout
+
+pytestmark = [
+    pytest.mark.compiled,
+    # PyTorch's own modules warn about each other while tracing
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _fresh_compiler():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def compiled(fn, backend="aot_eager", **options):
+    return torch.compile(fn, fullgraph=True, backend=backend, **options)
+
+
+@pytest.mark.parametrize("gradient", ["full", "stop"])
+@pytest.mark.parametrize("name", ["reference", "eager", "auto"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_readout_compiles_without_graph_breaks_and_gives_the_same(masked, name, gradient):
+    mask = torch.rand(4, 7) > 0.3 if masked else None
+
+    def run(z, bank, T):
+        out = readout(z, bank, T, gradient=gradient, mask=mask, backend=name)
+        return out, out.loss.total + out.centroid.square().sum() + out.assignments[..., 0].sum()
+
+    inputs = [torch.randn(4, 7, 5), torch.randn(6, 5), torch.tensor(0.9)]
+    results = []
+    for fn in (run, compiled(run)):
+        x = [i.clone().requires_grad_() for i in inputs]
+        out, total = fn(*x)
+        assert isinstance(out, ddcl.Readout)
+        results.append([out.centroid, *out.loss, out.indices, *torch.autograd.grad(total, x, materialize_grads=True)])
+    torch.testing.assert_close(results[0], results[1])
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_attention_compiles_with_masks_and_changing_lengths(heads):
+    layer = DDCLAttention(6, 4, proto_dim=4, num_heads=heads)
+    fast = compiled(layer, dynamic=True)
+    for length in (3, 8, 5):
+        x, mask = torch.randn(2, length, 6), torch.rand(2, length) > 0.3
+        torch.testing.assert_close(fast(x, mask).hidden, layer(x, mask).hidden)
+
+
+def test_a_new_temperature_is_seen_without_compiling_again():
+    bank = PrototypeBank(4, 3, temperature=1.0)
+    counter = torch._dynamo.testing.CompileCounter()
+    fast = torch.compile(bank, fullgraph=True, backend=counter)
+    z = torch.randn(9, 3)
+    for T in (1.0, 0.1, 10.0):
+        bank.set_temperature(T)
+        torch.testing.assert_close(fast(z).centroid, bank(z).centroid)
+    assert counter.frame_count == 1
+
+
+@pytest.mark.slow
+def test_attention_trains_through_inductor():
+    layer = DDCLAttention(6, 4, proto_dim=4, num_heads=2)
+    x = torch.randn(2, 5, 6)
+    results = []
+    for fn in (layer, compiled(layer, backend="inductor")):
+        layer.zero_grad()
+        hidden, found = fn(x)
+        (hidden.square().sum() + found.loss.total).backward()
+        results.append([hidden.detach(), *(p.grad.clone() for p in layer.parameters())])
+    torch.testing.assert_close(results[0], results[1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_export_with_a_dynamic_batch_gives_the_same_object(heads, tmp_path):
+    layer = DDCLAttention(6, 4, proto_dim=4, num_heads=heads).eval()
+    x, mask = torch.randn(2, 5, 6), torch.rand(2, 5) > 0.3
+    sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
+    program = torch.export.export(layer, (x, mask), dynamic_shapes=(sizes, sizes))
+    torch.export.save(program, tmp_path / "layer.pt2")
+    loaded = torch.export.load(tmp_path / "layer.pt2").module()
+    x, mask = torch.randn(3, 11, 6), torch.rand(3, 11) > 0.3
+    found, expected = loaded(x, mask), layer(x, mask)
+    torch.testing.assert_close(found.hidden, expected.hidden)
+    torch.testing.assert_close(found.readout.loss.total, expected.readout.loss.total)
+    assert torch.equal(found.readout.indices, expected.readout.indices)
+
+
+def test_the_registered_operators_pass_pytorchs_own_checks():
+    z, bank, T = torch.randn(5, 2, 3), torch.randn(2, 4, 3), torch.ones(1, 2)
+    for mask in (None, torch.rand(5) > 0.3):
+        inputs = (z.clone().requires_grad_(), bank.clone().requires_grad_(), T.clone().requires_grad_(), mask, "full")
+        torch.library.opcheck(torch.ops.ddcl.readout.default, inputs)

@@ -1,0 +1,50 @@
+"""What the documents show runs, and nothing in them depends on the machine they were written on."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if path.name != "__init__.py")
+
+
+def python_blocks(page: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if python_blocks(page)], ids=lambda p: p.name)
+def test_the_code_on_a_page_runs_from_top_to_bottom(page, capsys):
+    names: dict[str, object] = {"__name__": "page"}
+    for block in python_blocks(page):
+        exec(compile(block, str(page), "exec"), names)
+    # a comment "# prints X" after a print is a promise
+    promised = [
+        line.split("# prints ", 1)[1].strip()
+        for block in python_blocks(page)
+        for line in block.splitlines()
+        if "# prints " in line
+    ]
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[: len(promised)] == promised
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", EXAMPLES, ids=lambda p: p.name)
+def test_an_example_runs_quickly_and_says_something(script, tmp_path):
+    done = subprocess.run(
+        [sys.executable, str(script), "--quick"], capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_inside_the_repository_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+        assert (page.parent / target).exists(), target
