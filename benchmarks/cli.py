@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.environment import provenance
+from benchmarks.environment import load, provenance
 from benchmarks.registry import BENCHMARKS
 from benchmarks.results import write_csv
 
 RESULTS = Path(__file__).parent / "results"
+BUSY = 0.5  # load average before the first measurement
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -18,6 +20,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     # the path of --out is left out: results name no folder of the machine they were made on
     origin = provenance(f"python -m benchmarks {options.name}{' --quick' if options.quick else ''}")
+    if load() > BUSY:
+        # taking turns evens out drift, not contention: threads waiting for a core slow some operations more than others
+        print(f"the machine is busy (load {load():.2f}): the ratios may not be those of a quiet one", file=sys.stderr)
     result = BENCHMARKS[options.name].measure(options.quick)
     print(result.table, *result.verdicts, sep="\n")
     out = options.out or (None if options.quick else RESULTS / f"{options.name}.csv")

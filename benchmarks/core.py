@@ -42,7 +42,7 @@ def _compare_all(cells: Sequence[Cell], quick: bool) -> Iterator[Comparison]:
 def _table(found: Sequence[Comparison]) -> str:
     header = ["N", "m", "K", "pass"]
     header += [f"{name} ms (p10-p90)" for name in IMPLEMENTATIONS] + [f"{rival}/eager" for rival in RIVALS]
-    header += [f"{name} MiB" for name in IMPLEMENTATIONS] + [f"{rival}/eager" for rival in RIVALS]
+    header += [f"{name} MiB" for name in IMPLEMENTATIONS] + [f"{rival}/eager MiB" for rival in RIVALS]
     body = []
     for comparison in found:
         timings = [comparison.measured[name].timing for name in IMPLEMENTATIONS]

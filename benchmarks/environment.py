@@ -24,12 +24,18 @@ def provenance(command: str) -> Row:
         "device": cpu_name(),
         "cores": os.cpu_count() or 0,
         "threads": torch.get_num_threads(),
+        "load": f"{load():.2f}",
         "python": platform.python_version(),
         "torch": str(torch.__version__),
         "numpy": np.__version__,
         "ddcl": ddcl.__version__,
         "commit": commit(),
     }
+
+
+def load() -> float:
+    """How many processes kept the machine busy over the last minute."""
+    return os.getloadavg()[0]
 
 
 def cpu_name() -> str:

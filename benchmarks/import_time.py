@@ -24,7 +24,7 @@ print(json.dumps({"torch": loaded - start, "ddcl beyond torch": time.perf_counte
 def measure(quick: bool) -> Result:
     """Import times in fresh processes."""
     if not quick:
-        _import_once()  # writes byte code and fills the file cache, which later processes find
+        _import_once()  # fills the file cache and, where Python may, writes byte code
     runs = [_import_once() for _ in range(1 if quick else 7)]
     timings = {name: summarise([run[name] for run in runs]) for name in runs[0]}
     rows: list[Row] = [

@@ -16,7 +16,7 @@ from benchmarks.timing import Plan, summarise, time_side_by_side
 from benchmarks import cli
 from ddcl.ops.blocks import BLOCK_NUMBERS
 
-PROVENANCE = ["command", "date", "device", "cores", "threads", "python", "torch", "numpy", "ddcl", "commit"]
+PROVENANCE = ["command", "date", "device", "cores", "threads", "load", "python", "torch", "numpy", "ddcl", "commit"]
 TIMES = ["median_ms", "p10_ms", "p90_ms", "repeats"]
 FLOATS = 10_000
 BYTES = 4 * FLOATS

@@ -55,8 +55,8 @@ def test_a_model_without_banks_is_refused():
 
 
 def test_the_papers_numbers_merge_a_bank_on_unit_norm_data_which_is_why_the_docstring_warns():
-    z = torch.nn.functional.normalize(torch.randn(400, 16), dim=-1)
-    bank = PrototypeBank(8, 16).init_from(z)
+    z = torch.nn.functional.normalize(torch.randn(400, 64), dim=-1)  # T_c is about 0.12
+    bank = PrototypeBank(8, 64).init_from(z)
     schedule = ExponentialSchedule(2.0, 0.3, tau=20).attach(bank)
     optimiser = torch.optim.Adam(bank.parameters(), lr=1e-2)
     for _ in range(60):
