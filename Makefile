@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 .PHONY: demo test check lint types shapes bench figures clean
 
 demo: $(READY)
-	$(BIN)/python examples/readout.py
+	$(BIN)/python examples/train_encoder.py
 
 test: lint types
 	$(BIN)/pytest
@@ -26,13 +26,13 @@ types: $(READY)
 	$(BIN)/mypy
 
 shapes: $(READY)   ## the shapes in the annotations, checked at every call
-	$(BIN)/pytest -q --check-shapes -m "not compiled and not slow" tests/functional tests/nn tests/ops
+	$(BIN)/pytest -q --check-shapes -m "not compiled and not slow" tests/functional tests/nn tests/ops tests/training
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks core
 
 figures: $(READY)
-	$(BIN)/python -m examples.phase_diagram
+	$(BIN)/python examples/phase_diagram.py
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -62,8 +62,10 @@ class Decomposition(TupleLike):
 
 def _masked_mean(values: Tensor, mask: Tensor | None, keep_heads: bool) -> Tensor:
     axes = tuple(range(values.dim() - keep_heads))
+    if mask is None and values.numel():
+        return values.mean(axes) if keep_heads else values.mean()
     total = values.sum(axes) if axes else values  # masked entries are zero: only the count needs the mask
     if mask is None:
-        return total / max(values.numel() // (values.shape[-1] if keep_heads else 1), 1)
+        return total  # of no tokens
     entries_per_token = values.shape[-1] if len(axes) > mask.dim() else 1
     return total / (mask.sum().clamp_min(1) * entries_per_token)

@@ -146,23 +146,35 @@ class _Assigner:
     ) -> None:
         bank = prototypes.to(arithmetic_dtype(z.dtype))
         self.z, self.mask, self.kept = z, mask, kept
+        self.center: Tensor | None
         self.center = bank.mean(0)
-        self.points = bank - self.center  # (K, m)
-        self.squared_norm = self.points.square().sum(-1)  # (K,)
+        self.points = bank  # (K, m)
+        self.squared_norm = bank.square().sum(-1)  # (K,)
+        if _worth_centring(self.center, self.squared_norm):
+            self.points = bank - self.center
+            self.squared_norm = self.points.square().sum(-1)
+        else:
+            self.center = None
         self.doubled = (2 * self.points).mT.contiguous()  # (m, K): products run fastest row-major
         # 1 / T stays finite even for the smallest T, so that 0 / T is 0
         self.per_temperature = temperature.reciprocal().clamp_max(torch.finfo(bank.dtype).max)[:, None]
+        self.minus_per_temperature = -self.per_temperature
         self._rows = block_rows(len(z), max(prototypes.shape), z.device)
         self._scratch: dict[str, Tensor] = {}
 
     def blocks(self) -> list[slice]:
         return row_blocks(len(self.z), self._rows)
 
+    def part(self, values: Tensor, rows: slice) -> Tensor:
+        """The block's rows of a tensor with a row for each token; without the cost of a view if that is all."""
+        return values if self._rows == len(self.z) else values[rows]
+
     def scratch(self, name: str, rows: slice, width: int) -> Tensor:
         """A buffer (n, width) that every block reuses under this name."""
         if name not in self._scratch:
-            self._scratch[name] = self.points.new_empty(self._rows, width)
-        return self._scratch[name][: rows.stop - rows.start]
+            self._scratch[name] = torch.empty(self._rows, width, dtype=self.points.dtype, device=self.z.device)
+        count = rows.stop - rows.start
+        return self._scratch[name] if count == self._rows else self._scratch[name][:count]
 
     def wide(self, name: str, rows: slice) -> Tensor:
         return self.scratch(name, rows, len(self.points))
@@ -172,12 +184,16 @@ class _Assigner:
 
     def rows_of(self, values: Tensor, rows: slice) -> Tensor:
         """The block of a tensor that has one row for each token or one for all."""
-        return values if len(values) == 1 else values[rows]
+        return values if len(values) == 1 else self.part(values, rows)
 
     def tokens(self, rows: slice) -> Tensor:
         """Centred tokens x, zero where masked: masked content goes no further than here."""
-        x = torch.sub(self.z[rows], self.center, out=self.narrow("x", rows))
-        return x if self.mask is None else x.masked_fill_(~self.mask[rows, None], 0.0)
+        z = self.part(self.z, rows)
+        if self.center is not None:
+            z = torch.sub(z, self.center, out=self.narrow("x", rows))
+        elif z.dtype != self.points.dtype or self.mask is not None:
+            z = self.narrow("x", rows).copy_(z)
+        return z if self.mask is None else z.masked_fill_(~self.mask[rows, None], 0.0)
 
     def scores(self, x: Tensor, rows: slice) -> Tensor:
         """g = 2 x . p - |p|^2, largest for the nearest prototype."""
@@ -186,8 +202,8 @@ class _Assigner:
     def assignments(self, scores: Tensor, best: Tensor, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
         """Delta (in place of the scores), q and the partition sum Z."""
         excess = torch.sub(best, scores, out=scores)
-        q = self.wide("q", rows) if self.kept is None else self.kept[rows]
-        torch.mul(excess, -self.rows_of(self.per_temperature, rows), out=q).exp_()
+        q = self.wide("q", rows) if self.kept is None else self.part(self.kept, rows)
+        torch.mul(excess, self.rows_of(self.minus_per_temperature, rows), out=q).exp_()
         partition = q.sum(-1, keepdim=True)
         return excess, q.mul_(partition.reciprocal()), partition.squeeze(-1)
 
@@ -196,6 +212,14 @@ class _Assigner:
         half_norm = self.squared_norm / 2
         half = torch.addmm(half_norm, self.points, self.doubled, alpha=-0.5).add_(half_norm[:, None])
         return half.clamp_min_(0.0).fill_diagonal_(0.0)
+
+
+def _worth_centring(center: Tensor, squared_norm: Tensor) -> bool:
+    """Whether the bank's mean is longer than its spread; if not, centring would gain no digit.
+
+    It costs two passes over the tokens. On a GPU, where looking would mean waiting, it is always done.
+    """
+    return center.device.type != "cpu" or bool(2 * center.dot(center) > squared_norm.mean())
 
 
 def _squared_length(vectors: Tensor, out: Tensor) -> None:
@@ -218,7 +242,8 @@ def _forward_head(assign: _Assigner, out: TokenTerms) -> None:
     # V from pairs of prototypes is exact at any scale, and cheap while the bank is small
     pairs = assign.half_pair_distances() if 2 * len(assign.points) <= assign.points.shape[1] else None
     for rows in assign.blocks():
-        _forward_block(assign, rows, pairs, sums, out)
+        block_sums = _Sums(*(assign.part(values, rows) for values in sums))
+        _forward_block(assign, rows, pairs, block_sums, TokenTerms(*(assign.part(values, rows) for values in out)))
     if pairs is not None:
         torch.add(out.reconstruction, out.variance, out=out.total)
         torch.sub(out.total, sums.excess, out=out.quantization).clamp_min_(0.0)
@@ -235,23 +260,26 @@ def _forward_block(assign: _Assigner, rows: slice, pairs: Tensor | None, sums: _
     scores = assign.scores(x, rows)
     best, indices = scores.max(-1, keepdim=True)
     indices = indices.squeeze(-1)
-    out.indices[rows] = indices
-    excess, q, sums.partition[rows] = assign.assignments(scores, best, rows)
-    torch.sum(excess.mul_(q), -1, out=sums.excess[rows])
+    out.indices.copy_(indices)
+    excess, q, partition = assign.assignments(scores, best, rows)
+    sums.partition.copy_(partition)
+    torch.sum(excess.mul_(q), -1, out=sums.excess)
 
-    centroid = out.centroid[rows]
-    same = centroid.dtype == x.dtype
-    mu = torch.mm(q, assign.points, out=centroid if same else assign.narrow("mu", rows))
+    same = out.centroid.dtype == x.dtype
+    mu = torch.mm(q, assign.points, out=out.centroid if same else assign.narrow("mu", rows))
     difference = assign.narrow("difference", rows)
     if pairs is not None:
-        torch.sum(torch.mm(q, pairs, out=excess).mul_(q), -1, out=out.variance[rows])
+        torch.sum(torch.mm(q, pairs, out=excess).mul_(q), -1, out=out.variance)
     else:
-        torch.mv(q, assign.squared_norm, out=sums.norm[rows])
-        _squared_length(mu, out=sums.mu_squared[rows])
+        torch.mv(q, assign.squared_norm, out=sums.norm)
+        _squared_length(mu, out=sums.mu_squared)
         torch.index_select(assign.points, 0, indices, out=difference)
-        _squared_length(difference.sub_(x), out=out.quantization[rows])
-    _squared_length(torch.sub(x, mu, out=difference), out=out.reconstruction[rows])
-    torch.add(mu, assign.center, out=centroid)
+        _squared_length(difference.sub_(x), out=out.quantization)
+    _squared_length(torch.sub(x, mu, out=difference), out=out.reconstruction)
+    if assign.center is not None:
+        torch.add(mu, assign.center, out=out.centroid)
+    elif not same:
+        out.centroid.copy_(mu)
 
 
 def _load_upstream(upstream: Upstream, mask: Tensor | None, rows: slice, head: int, dtype: torch.dtype) -> Upstream:
@@ -303,7 +331,7 @@ def _backward_block(assign: _Assigner, rows: slice, up: Upstream, gradient: Grad
 def _recall(assign: _Assigner, x: Tensor, rows: slice, up: Upstream) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """q of this block: kept, or computed anew with Delta and the nearest prototypes."""
     if assign.kept is not None:
-        return assign.kept[rows], None, None
+        return assign.part(assign.kept, rows), None, None
     scores = assign.scores(x, rows)
     nearest = None if up.quantization is None else scores.argmax(-1)
     excess, q, _ = assign.assignments(scores, scores.amax(-1, keepdim=True), rows)
@@ -324,7 +352,7 @@ def _flow(
     """W, how strongly tokens and prototypes move each other; adds what reaches T."""
     per_t = assign.rows_of(assign.per_temperature, rows)
     slope = _sum(up.total, up.variance, None if up.entropy is None else up.entropy * per_t)
-    pull = _sum(up.centroid, _product(2, up.variance, residual), _product(-2, up.reconstruction, residual))
+    pull = _sum(up.centroid, _product(2.0, up.variance, residual), _product(-2.0, up.reconstruction, residual))
     if slope is not None:
         pull = x * (-2 * slope) if pull is None else torch.addcmul(pull, x, slope, value=-2)  # A
     flow = assign.wide("flow", rows)
@@ -354,7 +382,7 @@ def _add_to_bank(
 ) -> None:
     if flow is not None:
         grad_bank.addmm_(flow.mT, x).addcmul_(assign.points, flow.sum(0)[:, None], value=-1)
-    push = _sum(up.centroid, _product(-2, up.reconstruction, residual), _product(-2, up.variance, mu))
+    push = _sum(up.centroid, _product(-2.0, up.reconstruction, residual), _product(-2.0, up.variance, mu))
     if push is not None:
         grad_bank.addmm_(q.mT, push)
     if up.variance is not None:
