@@ -14,7 +14,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--check-shapes"):
         from jaxtyping import install_import_hook
 
-        install_import_hook("ddcl", "beartype.beartype").__enter__()
+        install_import_hook("ddcl", "typechecker.check").__enter__()
 
 
 @pytest.fixture(autouse=True)

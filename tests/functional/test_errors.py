@@ -7,6 +7,8 @@ import torch
 
 from ddcl import assignments, readout
 
+pytestmark = pytest.mark.bad_input
+
 GOOD = {"z": torch.randn(5, 3), "prototypes": torch.randn(4, 3), "temperature": 1.0}
 
 BAD = [

@@ -120,6 +120,7 @@ def test_other_dtypes_are_worked_on_in_the_arithmetics_dtype(dtype):
     assert worst_match(found.float(), centers) < 0.1
 
 
+@pytest.mark.bad_input
 @pytest.mark.parametrize("method", ["kmeans", "kmeans++", "farthest"])
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
@@ -143,6 +144,7 @@ def test_bad_data_is_refused_by_name(method, arguments, error, message):
         ddcl.initial_prototypes(**{**good, **arguments}, method=method)
 
 
+@pytest.mark.bad_input
 def test_an_unknown_method_lists_the_known_ones():
     with pytest.raises(ValueError, match="method: got 'random', expected one of 'kmeans', 'kmeans\\+\\+', 'farthest'"):
         ddcl.initial_prototypes(torch.randn(9, 2), 4, method="random")

@@ -103,6 +103,7 @@ def test_usage_refuses_indices_out_of_range(bad):
         ddcl.usage(bad, 5)
 
 
+@pytest.mark.bad_input
 def test_usage_refuses_floats():
     with pytest.raises(TypeError, match="indices: got dtype"):
         ddcl.usage(torch.rand(3), 5)

@@ -150,6 +150,7 @@ def test_bad_settings_are_refused_by_name(arguments, message):
         DDCLAttention(**{"dim": 6, "num_prototypes": 4, **arguments})
 
 
+@pytest.mark.bad_input
 def test_bad_tokens_and_masks_are_refused_by_name():
     layer = DDCLAttention(6, 4)
     with pytest.raises(ValueError, match=r"x: got shape \(2, 5\), expected \(..., 6\)"):

@@ -148,6 +148,7 @@ def test_repr_says_what_matters():
     )
 
 
+@pytest.mark.bad_input
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [

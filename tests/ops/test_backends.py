@@ -157,6 +157,7 @@ def test_blocks_cover_every_row_once_and_respect_the_bound():
         assert step == 1 or step * width <= blocks.BLOCK_NUMBERS["cpu"]
 
 
+@pytest.mark.bad_input
 def test_asking_for_an_unknown_backend_lists_the_known_ones():
     with pytest.raises(ValueError, match=r"backend: got 'cuda', expected one of 'auto', 'reference', 'eager'"):
         ops.choose("cuda")

@@ -196,8 +196,10 @@ def _broadcast_temperature(temperature: float | Tensor, z: Tensor) -> Tensor:
 
 def _canonical_temperature(temperature: float | Tensor, z: Tensor, prototypes: Tensor) -> Tensor:
     """(1, H) where T is the same for all tokens, else (N, H)."""
-    per_token = _broadcast_temperature(temperature, z)
     heads = prototypes.shape[0] if prototypes.dim() == 3 else 1
+    if not isinstance(temperature, Tensor):
+        return torch.full((1, heads), float(temperature), dtype=arithmetic_dtype(z.dtype), device=z.device)
+    per_token = _broadcast_temperature(temperature, z)
     own_axes = prototypes.dim() - 2  # 1 when the last axis of T may be the heads, 0 otherwise
     shared = all(size == 1 for size in per_token.shape[: per_token.dim() - own_axes])
     if shared:
