@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import subprocess
 import sys
@@ -48,3 +49,16 @@ def test_an_example_runs_quickly_and_says_something(script, tmp_path):
 def test_links_inside_the_repository_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
         assert (page.parent / target).exists(), target
+
+
+def test_the_speed_table_in_the_readme_is_the_committed_record():
+    with (ROOT / "benchmarks" / "results" / "core.csv").open() as file:
+        record = {(r["N"], r["m"], r["K"], r["pass"], r["implementation"]): r for r in csv.DictReader(file)}
+    lines = re.findall(
+        r"^\| (\d+), (\d+), (\d+) \| (.+), (.+) \| (.+), (.+) \| (.+) \|$", (ROOT / "README.md").read_text(), re.M
+    )
+    assert len(lines) == 12
+    for N, m, K, *shown in lines:
+        cells = [record[N, m, K, p, i] for p in ("forward", "forward+backward") for i in ("plain", "cdist")]
+        expected = [f"{float(cell['ratio_to_eager']):.2f}" for cell in cells]
+        assert shown == [*expected, f"{float(cells[2]['memory_ratio_to_eager']):.1f}"]

@@ -33,6 +33,7 @@ BAD = [
         ValueError,
         r"z: got shape \(5, 3\), expected \(..., H, m\) = \(..., 2, 3\)",
     ),
+    ({"prototypes": torch.randn(1, 4, 3)}, ValueError, r"for a bank of one head pass prototypes\[0\]"),
     ({"z": torch.tensor(1.0)}, ValueError, r"z: got shape \(\)"),
     ({"z": torch.ones(5, 3, dtype=torch.int64)}, TypeError, r"z: got dtype torch.int64, expected float64, float32"),
     ({"z": torch.randn(5, 3).double()}, TypeError, r"z: got dtype torch.float64 but prototypes have torch.float32"),

@@ -31,7 +31,7 @@ def test_values_and_gradients_are_those_of_the_cpu(masked, dtype, gradient):
     mask = torch.rand(5, 211) > 0.3 if masked else None
     results = []
     for device in ("cpu", "cuda"):
-        x, p = z.to(device).requires_grad_(), banks.to(device).requires_grad_()
+        x, p = (values.detach().clone().to(device).requires_grad_() for values in (z, banks))
         T = torch.tensor([3.0, 7.0], device=device, requires_grad=True)
         out = readout(x, p, T, gradient=gradient, mask=None if mask is None else mask.to(device), backend="eager")
         (out.loss.total + out.loss.variance + out.centroid.float().square().mean()).backward()

@@ -8,7 +8,7 @@ from typing import Union
 import torch
 from torch import Tensor
 
-from ddcl.functional.checks import check_float_tensor, check_mask
+from ddcl.functional.checks import check_float_tensor, check_mask, one_head_hint
 
 Batches = Union[Tensor, Iterable[Union[Tensor, tuple[Tensor, Tensor]]]]
 """A tensor (..., m), or an iterable of such tensors or of pairs (tensor, mask); with heads, (..., H, m)."""
@@ -39,7 +39,7 @@ def _tokens(z: Tensor, mask: Tensor | None, num_heads: int | None, name: str) ->
     wanted = "(..., m)" if num_heads is None else f"(..., {num_heads}, m)"
     tail = 1 if num_heads is None else 2
     if z.dim() < tail or (num_heads is not None and z.shape[-2] != num_heads):
-        raise ValueError(f"{name}: got shape {tuple(z.shape)}, expected {wanted}")
+        raise ValueError(f"{name}: got shape {tuple(z.shape)}, expected {wanted}{one_head_hint(num_heads)}")
     if mask is not None:
         check_mask(mask, tuple(z.shape[:-tail]), z.device)
         z = z[mask.to(torch.bool)]

@@ -57,7 +57,7 @@ def check_tokens(z: Any, prototypes: Tensor) -> None:
         sizes = ", ".join(map(str, expected))
         raise ValueError(
             f"z: got shape {tuple(z.shape)}, expected {wanted} = (..., {sizes}) "
-            f"to match prototypes of shape {tuple(prototypes.shape)}"
+            f"to match prototypes of shape {tuple(prototypes.shape)}{one_head_hint(len(heads) and heads[0])}"
         )
     if z.device != prototypes.device:
         raise ValueError(f"z: is on {z.device} but prototypes are on {prototypes.device}; move one of them")
@@ -66,6 +66,11 @@ def check_tokens(z: Any, prototypes: Tensor) -> None:
             f"z: got dtype {z.dtype} but prototypes have {prototypes.dtype}; "
             "convert one of them (under torch.autocast the two may differ)"
         )
+
+
+def one_head_hint(num_heads: int | None) -> str:
+    """What to do when a bank of one head, (1, K, m), meets tokens without a head axis."""
+    return "; for a bank of one head pass prototypes[0]" if num_heads == 1 else ""
 
 
 def _autocast(device_type: str) -> bool:
