@@ -2,7 +2,7 @@
 
 Sequences belong to one of six topics, each with its own words; the encoder learns to tell them apart through
 the bank's soft centroids. The same model is trained twice: with the paper's temperatures, which are absolute,
-and with the same schedule stated in units of the critical temperature of the tokens that enter the bank.
+and with temperatures stated as multiples of the critical one, which follows the tokens as the encoder moves them.
 
     python examples/train_encoder.py [--quick]
 """
@@ -63,9 +63,11 @@ def train(relative: bool, epochs: int, steps: int) -> dict[str, float]:
     with torch.no_grad():
         start = model.tokens(words, mask)
     model.bank.init_from(start, mask=mask, generator=generator)
-    critical = float(ddcl.critical_temperature(start, mask=mask))
-    first, last = (0.5 * critical, 0.1 * critical) if relative else (2.0, 0.3)
-    schedule = ddcl.ExponentialSchedule(first, last, tau=epochs / 3).attach(model)
+    schedule: ddcl.CriticalSchedule | ddcl.ExponentialSchedule
+    if relative:
+        schedule = ddcl.CriticalSchedule(0.5, 0.1, steps=epochs).attach(model).observe(start, mask=mask)
+    else:
+        schedule = ddcl.ExponentialSchedule(2.0, 0.3, tau=epochs / 3).attach(model)
     optimiser = torch.optim.Adam(ddcl.param_groups(model, lr=1e-2, epsilon=0.1))
 
     title = "T in units of T_c: 0.5 to 0.1" if relative else "T as in the paper: 2.0 to 0.3"

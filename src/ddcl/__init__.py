@@ -4,6 +4,7 @@ r"""Collapse-free prototype readout: each token becomes a convex mixture of a fe
 """
 
 from ddcl.functional import (
+    CellMoments,
     Covariance,
     Decomposition,
     KMeans,
@@ -13,6 +14,7 @@ from ddcl.functional import (
     Usage,
     assignments,
     barrier,
+    cell_moments,
     covariance,
     critical_temperature,
     distinct_prototypes,
@@ -23,6 +25,7 @@ from ddcl.functional import (
     perplexity,
     readout,
     separation,
+    soft_kmeans_step,
     soft_usage,
     split_margins,
     split_modes,
@@ -30,18 +33,22 @@ from ddcl.functional import (
 )
 from ddcl.nn import AttentionOutput, DDCLAttention, PrototypeBank
 from ddcl.ops import choose as choose_backend
-from ddcl.training import ExponentialSchedule, banks_of, param_groups
+from ddcl.training import CriticalSchedule, ExponentialSchedule, RunningMoments, SoftKMeans, banks_of, param_groups
 from ddcl.version import __version__
 
 __all__ = [
     "AttentionOutput",
+    "CellMoments",
     "Covariance",
+    "CriticalSchedule",
     "DDCLAttention",
     "Decomposition",
     "ExponentialSchedule",
     "KMeans",
     "PrototypeBank",
     "Readout",
+    "RunningMoments",
+    "SoftKMeans",
     "SoftUsage",
     "SplitModes",
     "Usage",
@@ -49,6 +56,7 @@ __all__ = [
     "assignments",
     "banks_of",
     "barrier",
+    "cell_moments",
     "choose_backend",
     "covariance",
     "critical_temperature",
@@ -61,6 +69,7 @@ __all__ = [
     "perplexity",
     "readout",
     "separation",
+    "soft_kmeans_step",
     "soft_usage",
     "split_margins",
     "split_modes",

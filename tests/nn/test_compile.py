@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounter
 
 import ddcl
 from ddcl import DDCLAttention, PrototypeBank, readout
@@ -58,7 +59,7 @@ def test_attention_compiles_with_masks_and_changing_lengths(heads):
 
 def test_a_new_temperature_is_seen_without_compiling_again():
     bank = PrototypeBank(4, 3, temperature=1.0)
-    counter = torch._dynamo.testing.CompileCounter()
+    counter = CompileCounter()
     fast = torch.compile(bank, fullgraph=True, backend=counter)
     z = torch.randn(9, 3)
     for T in (1.0, 0.1, 10.0):

@@ -22,12 +22,14 @@ from ddcl.functional.initialisation import (
 )
 from ddcl.functional.readout import Readout, assignments, readout
 from ddcl.functional.separation import barrier, distinct_prototypes, separation
+from ddcl.functional.soft_kmeans import CellMoments, cell_moments, soft_kmeans_step
 from ddcl.functional.usage import SoftUsage, Usage, perplexity, soft_usage, usage
 
 __all__ = [
     "CRITICAL_FACTOR",
     "INIT_METHODS",
     "Batches",
+    "CellMoments",
     "Covariance",
     "Decomposition",
     "InitMethod",
@@ -38,6 +40,7 @@ __all__ = [
     "Usage",
     "assignments",
     "barrier",
+    "cell_moments",
     "covariance",
     "critical_temperature",
     "distinct_prototypes",
@@ -48,6 +51,7 @@ __all__ = [
     "perplexity",
     "readout",
     "separation",
+    "soft_kmeans_step",
     "soft_usage",
     "split_margins",
     "split_modes",

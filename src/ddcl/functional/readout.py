@@ -19,7 +19,7 @@ from ddcl.functional.checks import (
 )
 from ddcl.functional.decomposition import Decomposition
 from ddcl.functional.outputs import TupleLike, register_output
-from ddcl.ops import Backend, Gradient, arithmetic_dtype
+from ddcl.ops import Backend, Gradient, arithmetic_dtype, bank_center
 from ddcl.shapes import Bool, Float, Int
 
 
@@ -162,7 +162,7 @@ def assignments(
     check_temperature(temperature)
     dtype = arithmetic_dtype(z.dtype)
     bank = prototypes.to(dtype)
-    center = bank.mean(-2, keepdim=True)
+    center = bank_center(bank)
     points = bank - center
     x = z.to(dtype) - center.squeeze(-2)
     if mask is not None:

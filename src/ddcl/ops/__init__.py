@@ -1,5 +1,6 @@
 """One operation, several backends, one dispatcher."""
 
+from ddcl.ops.centring import bank_center
 from ddcl.ops.dispatch import Choice, choose, readout
 from ddcl.ops.nearest import nearest, squared_distances
 from ddcl.ops.types import BACKENDS, GRADIENTS, Backend, Gradient, TokenTerms, arithmetic_dtype
@@ -12,6 +13,7 @@ __all__ = [
     "Gradient",
     "TokenTerms",
     "arithmetic_dtype",
+    "bank_center",
     "choose",
     "nearest",
     "readout",

@@ -1,8 +1,8 @@
 r"""The operation in blocks of tokens, with its gradients written out.
 
 No N x K tensor larger than a bounded block is ever held (``ops.blocks`` states the bounds), so training memory
-is O(N m). The formulas, per token and head, with x and p centred on the bank's mean (the operation is
-translation equivariant, and centring keeps float32 exact far from the origin):
+is O(N m). The formulas, per token and head, with x and p centred on the bank's mean where the bank lies
+far from the origin (the operation is translation equivariant, and float32 would spend its digits on the offset):
 
 .. math::
     g_k = 2 x \cdot p_k - |p_k|^2, \quad \Delta_k = \max_j g_j - g_k = d_k - \min_j d_j, \quad
@@ -34,6 +34,7 @@ import torch
 from torch import Tensor
 
 from ddcl.ops.blocks import block_rows, row_blocks
+from ddcl.ops.centring import bank_center
 from ddcl.ops.types import Gradient, TokenTerms, arithmetic_dtype
 from ddcl.shapes import Bool, Float
 
@@ -146,15 +147,11 @@ class _Assigner:
     ) -> None:
         bank = prototypes.to(arithmetic_dtype(z.dtype))
         self.z, self.mask, self.kept = z, mask, kept
-        self.center: Tensor | None
-        self.center = bank.mean(0)
-        self.points = bank  # (K, m)
-        self.squared_norm = bank.square().sum(-1)  # (K,)
-        if _worth_centring(self.center, self.squared_norm):
-            self.points = bank - self.center
-            self.squared_norm = self.points.square().sum(-1)
-        else:
-            self.center = None
+        center = bank_center(bank).squeeze(0)
+        # on a CPU two passes over the tokens can be saved; on a GPU looking would mean waiting
+        self.center = None if bank.device.type == "cpu" and not bool(center.any()) else center
+        self.points = bank if self.center is None else bank - self.center  # (K, m)
+        self.squared_norm = self.points.square().sum(-1)  # (K,)
         self.doubled = (2 * self.points).mT.contiguous()  # (m, K): products run fastest row-major
         # 1 / T stays finite even for the smallest T, so that 0 / T is 0
         self.per_temperature = temperature.reciprocal().clamp_max(torch.finfo(bank.dtype).max)[:, None]
@@ -212,14 +209,6 @@ class _Assigner:
         half_norm = self.squared_norm / 2
         half = torch.addmm(half_norm, self.points, self.doubled, alpha=-0.5).add_(half_norm[:, None])
         return half.clamp_min_(0.0).fill_diagonal_(0.0)
-
-
-def _worth_centring(center: Tensor, squared_norm: Tensor) -> bool:
-    """Whether the bank's mean is longer than its spread; if not, centring would gain no digit.
-
-    It costs two passes over the tokens. On a GPU, where looking would mean waiting, it is always done.
-    """
-    return center.device.type != "cpu" or bool(2 * center.dot(center) > squared_norm.mean())
 
 
 def _squared_length(vectors: Tensor, out: Tensor) -> None:

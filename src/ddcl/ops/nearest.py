@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ddcl.ops.blocks import block_rows, row_blocks
+from ddcl.ops.centring import bank_center
 from ddcl.shapes import Float, Int
 
 
@@ -13,7 +14,7 @@ def nearest(
     points: Float[Tensor, "N m"], centers: Float[Tensor, "K m"]
 ) -> tuple[Int[Tensor, " N"], Float[Tensor, " N"]]:
     """Index of the nearest centre of each point and the squared distance to it, exact for tiny distances."""
-    origin = centers.mean(0)
+    origin = bank_center(centers)
     shifted = centers - origin
     doubled, squared_norm = (2 * shifted).mT, shifted.square().sum(-1)
     indices = torch.empty(len(points), dtype=torch.int64, device=points.device)
@@ -29,6 +30,6 @@ def nearest(
 
 def squared_distances(a: Float[Tensor, "N m"], b: Float[Tensor, "K m"]) -> Float[Tensor, "N K"]:
     """All squared distances at once, for two sets small enough to hold them; never negative."""
-    origin = b.mean(0)
+    origin = bank_center(b)
     a, b = a - origin, b - origin
     return (a.square().sum(-1, keepdim=True) - 2 * a @ b.mT + b.square().sum(-1)).clamp_min(0.0)

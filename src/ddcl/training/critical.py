@@ -1,0 +1,204 @@
+"""The temperature as a multiple of the critical one, followed while the data move."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from ddcl.functional import CRITICAL_FACTOR
+from ddcl.functional.batches import Batches
+from ddcl.functional.checks import check_choice, check_count
+from ddcl.nn import PrototypeBank
+from ddcl.training.groups import banks_of
+from ddcl.training.moments import RunningMoments
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Shape = Literal["exponential", "cosine", "held"]
+SHAPES: tuple[str, ...] = get_args(Shape)
+
+
+class _Followed(NamedTuple):
+    """A bank, what is known of its tokens, and a as a tensor on its device, (H,)."""
+
+    bank: PrototypeBank
+    moments: RunningMoments
+    fraction: Tensor
+
+    def set_fraction(self, values: tuple[float, ...]) -> None:
+        # filled, not copied: a number reaches the device without waiting for it
+        for head in range(len(self.fraction)):
+            self.fraction[head].fill_(values[head % len(values)])
+        self.set_temperature()
+
+    @torch.no_grad()
+    def set_temperature(self) -> None:
+        """T = a T_c; until tokens with any spread have been seen there is no T_c, and the bank keeps what it has."""
+        wanted = self.fraction * CRITICAL_FACTOR[self.bank.gradient] * self.moments.largest
+        self.bank.temperature.copy_(torch.where(wanted > 0, wanted, self.bank.temperature))
+
+    def observe(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A forward pre-hook: tensors only, so that compiled code may contain it."""
+        if not module.training:
+            return
+        z = args[0] if args else kwargs["z"]
+        mask = args[1] if len(args) > 1 else kwargs.get("mask")
+        tokens = z.detach().reshape(-1, self.bank.num_heads, self.bank.dim)
+        self.moments.update(tokens, None if mask is None else mask.reshape(-1).to(torch.bool))
+        self.set_temperature()
+
+
+class CriticalSchedule:
+    r"""Temperatures in units of the critical one: :math:`T = a(t)\,T_c`, with :math:`T_c` from what enters the bank.
+
+    Below :math:`a = 1` the merged bank is no resting place, whatever the scale of the data and however the
+    encoder changes it. :math:`T_c = 4\,\lambda_{\max}(C)` in gradient mode full, 2 in mode stop; :math:`C` is a running
+    covariance per head of the unmasked tokens, kept on their device without ever waiting for it.
+
+    Args:
+        start: :math:`a` at the beginning, between 0 and 1; a number, or one for each head.
+        end: :math:`a` at the end, likewise.
+        steps: calls of :meth:`step` from start to end; afterwards ``end`` is held.
+        shape: ``"exponential"`` or ``"cosine"`` from start to end, or ``"held"`` at start.
+        warmup: calls of :meth:`step` before the fall begins.
+        momentum: weight of the past in the running covariance.
+        sample: tokens of a batch that are looked at.
+
+    Example:
+        >>> bank = PrototypeBank(num_prototypes=4, dim=8)
+        >>> schedule = CriticalSchedule(start=0.9, end=0.05, steps=100).attach(bank)
+        >>> for _ in range(100):
+        ...     loss = bank(1e-3 * torch.randn(256, 8)).loss.total  # a scale at which T = 2.0 would merge any bank
+        ...     a = schedule.step()
+        >>> round(float(bank.temperature / schedule.critical_temperature(bank)), 3)
+        0.05
+    """
+
+    def __init__(
+        self,
+        start: float | Sequence[float] = 0.9,
+        end: float | Sequence[float] = 0.05,
+        *,
+        steps: int,
+        shape: Shape = "exponential",
+        warmup: int = 0,
+        momentum: float = 0.98,
+        sample: int = 512,
+    ) -> None:
+        check_choice("shape", shape, SHAPES)
+        check_count("steps", steps)
+        check_count("warmup", warmup, minimum=0)
+        check_count("sample", sample, minimum=2)
+        if not 0 <= momentum < 1:
+            raise ValueError(f"momentum: got {momentum}, expected a number from 0 to below 1")
+        self.start, self.end = _fractions("start", start), _fractions("end", end)
+        for first, last in zip(*_same_length(self.start, self.end), strict=True):
+            if last > first and shape != "held":
+                raise ValueError(f"end: got {last}, expected at most start = {first}: temperatures fall")
+        self.steps, self.shape, self.warmup = steps, shape, warmup
+        self.momentum, self.sample = momentum, sample
+        self.time = 0
+        self._followed: dict[str, _Followed] = {}
+        self._hooks: list[RemovableHandle] = []
+
+    def at(self, time: float) -> tuple[float, ...]:
+        """a at a time: one number, or one for each head."""
+        done = min(max(time - self.warmup, 0) / self.steps, 1.0)
+        return tuple(self._fall(*ends, done) for ends in zip(*_same_length(self.start, self.end), strict=True))
+
+    def _fall(self, start: float, end: float, done: float) -> float:
+        if self.shape == "held":
+            return start
+        if self.shape == "cosine":
+            return end + (start - end) * (1 + math.cos(math.pi * done)) / 2
+        return float(start * (end / start) ** done)
+
+    def attach(self, model: nn.Module) -> Self:
+        """Follow what enters every bank of the model in training and take over their temperatures."""
+        self.detach()
+        banks = banks_of(model)
+        if not banks:
+            raise ValueError("model: it holds no PrototypeBank, so there is no temperature to schedule")
+        for name, bank in banks.items():
+            if len(self.at(0)) not in (1, bank.num_heads):
+                raise ValueError(f"start: got {len(self.at(0))} values, expected 1 or num_heads = {bank.num_heads}")
+            moments = RunningMoments(
+                bank.num_heads,
+                bank.dim,
+                momentum=self.momentum,
+                sample=self.sample,
+                device=bank.temperature.device,
+                dtype=bank.temperature.dtype,
+            )
+            followed = _Followed(bank, moments, torch.empty_like(bank.temperature))
+            followed.set_fraction(self.at(self.time))
+            self._followed[name] = followed
+            self._hooks.append(bank.register_forward_pre_hook(followed.observe, with_kwargs=True))
+        return self
+
+    def detach(self) -> None:
+        """Let the banks go, with the temperatures they have."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks, self._followed = [], {}
+
+    def observe(self, data: Batches, *, mask: Tensor | None = None) -> Self:
+        """Start the covariance of the one attached bank from data as the bank takes them, before the first step."""
+        if len(self._followed) != 1:
+            raise ValueError(f"schedule: {len(self._followed)} banks are attached, expected one to take these data")
+        (followed,) = self._followed.values()
+        followed.moments.set_from(data, mask)
+        followed.set_temperature()
+        return self
+
+    def step(self) -> tuple[float, ...]:
+        """Move on by one and set the temperatures; returns a."""
+        self.time += 1
+        for followed in self._followed.values():
+            followed.set_fraction(self.at(self.time))
+        return self.at(self.time)
+
+    def critical_temperature(self, bank: PrototypeBank) -> Tensor:
+        """T_c of an attached bank as it is known now, (H,)."""
+        for followed in self._followed.values():
+            if followed.bank is bank:
+                return CRITICAL_FACTOR[bank.gradient] * followed.moments.largest
+        raise ValueError("bank: it is not attached to this schedule")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Time and running covariances; the settings belong to the constructor."""
+        return {"time": self.time, "moments": {name: one.moments.state_dict() for name, one in self._followed.items()}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Return to a saved state of a schedule attached to the same banks."""
+        if set(state["moments"]) != set(self._followed):
+            raise ValueError(f"state: it knows banks {sorted(state['moments'])}, expected {sorted(self._followed)}")
+        self.time = int(state["time"])
+        for name, followed in self._followed.items():
+            followed.moments.load_state_dict(state["moments"][name])
+            followed.set_fraction(self.at(self.time))
+
+    def __repr__(self) -> str:
+        start, end = (values[0] if len(values) == 1 else values for values in (self.start, self.end))
+        return f"CriticalSchedule(start={start}, end={end}, steps={self.steps}, shape={self.shape!r}, time={self.time})"
+
+
+def _fractions(name: str, value: float | Sequence[float]) -> tuple[float, ...]:
+    values = tuple(value) if isinstance(value, Sequence) else (value,)
+    for one in values:
+        if not 0 < one < 1:
+            raise ValueError(f"{name}: got {one}, expected multiples of T_c between 0 and 1; at 1 every bank merges")
+    return tuple(float(one) for one in values)
+
+
+def _same_length(start: tuple[float, ...], end: tuple[float, ...]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    size = max(len(start), len(end))
+    if len(start) not in (1, size) or len(end) not in (1, size):
+        raise ValueError(f"end: got {len(end)} values, expected 1 or as many as start has, {len(start)}")
+    return start * (size // len(start)), end * (size // len(end))

@@ -1,0 +1,116 @@
+"""The second way to move a bank: running soft k-means, the limit of an infinitely fast bank."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from ddcl.functional.soft_kmeans import cell_moments
+from ddcl.nn import PrototypeBank
+from ddcl.training.groups import banks_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class SoftKMeans:
+    r"""Moves the banks of a model by running soft k-means instead of by gradient.
+
+    .. math:: p_k \leftarrow p_k + \frac{\langle \sum_n q_{nk} (z_n - p_k) \rangle}{\langle \sum_n q_{nk} \rangle}
+
+    with running means :math:`\langle\cdot\rangle` over batches. No learning rate, no scale: the step is the same for
+    data in any units. The prototypes stop taking gradients; tokens still get theirs.
+
+    Args:
+        momentum: weight of the past in the running means; 0 takes every batch for itself.
+
+    Example:
+        >>> z = torch.cat([torch.randn(100, 2) - 5, torch.randn(100, 2) + 5])
+        >>> bank = PrototypeBank(num_prototypes=2, dim=2, temperature=1.0)
+        >>> mover = SoftKMeans(momentum=0.5).attach(bank)
+        >>> for _ in range(30):
+        ...     readout = bank(z)
+        ...     mover.step()
+        >>> bool(bank(z).loss.quantization < 3)
+        True
+    """
+
+    def __init__(self, momentum: float = 0.9) -> None:
+        if not 0 <= momentum < 1:
+            raise ValueError(f"momentum: got {momentum}, expected a number from 0 to below 1")
+        self.momentum = momentum
+        self._moved: dict[str, _RunningCells] = {}
+        self._hooks: list[RemovableHandle] = []
+
+    def attach(self, model: nn.Module) -> Self:
+        """Take over every bank of the model; tokens are taken in whenever a bank is called in training."""
+        self.detach()
+        banks = banks_of(model)
+        if not banks:
+            raise ValueError("model: it holds no PrototypeBank, so there is nothing to move")
+        for name, bank in banks.items():
+            cells = _RunningCells(bank, self.momentum)
+            bank.prototypes.requires_grad_(False)
+            self._moved[name] = cells
+            self._hooks.append(bank.register_forward_pre_hook(cells.observe, with_kwargs=True))
+        return self
+
+    def detach(self) -> None:
+        """Let the banks go; their prototypes take gradients again."""
+        for hook in self._hooks:
+            hook.remove()
+        for cells in self._moved.values():
+            cells.bank.prototypes.requires_grad_(True)
+        self._hooks, self._moved = [], {}
+
+    def step(self) -> None:
+        """Move every bank to the running means of its cells."""
+        for cells in self._moved.values():
+            cells.move()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The running means."""
+        return {name: {"mass": cells.mass.clone(), "total": cells.total.clone()} for name, cells in self._moved.items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Return to saved running means of the same banks."""
+        if set(state) != set(self._moved):
+            raise ValueError(f"state: it knows banks {sorted(state)}, expected {sorted(self._moved)}")
+        for name, cells in self._moved.items():
+            cells.mass.copy_(state[name]["mass"])
+            cells.total.copy_(state[name]["total"])
+
+
+class _RunningCells:
+    """Running mass and running sum of tokens of each cell of one bank."""
+
+    def __init__(self, bank: PrototypeBank, momentum: float) -> None:
+        self.bank, self.momentum = bank, momentum
+        points = bank.prototypes.detach().to(bank.temperature.dtype)
+        self.mass = torch.zeros_like(points[..., 0])
+        self.total = torch.zeros_like(points)
+
+    @torch.no_grad()
+    def observe(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A forward pre-hook of the bank."""
+        if not module.training:
+            return
+        z: Tensor = args[0] if args else kwargs["z"]
+        mask: Tensor | None = args[1] if len(args) > 1 else kwargs.get("mask")
+        tokens = z.detach().reshape(-1, self.bank.num_heads, self.bank.dim)
+        flat = None if mask is None else mask.reshape(-1)
+        points = self.bank.prototypes.to(self.mass.dtype)
+        mass, pull = cell_moments(tokens.to(self.mass.dtype), points, self.bank.temperature, mask=flat)
+        self.mass.lerp_(mass, 1 - self.momentum)
+        self.total.lerp_(pull + mass.unsqueeze(-1) * points, 1 - self.momentum)
+
+    @torch.no_grad()
+    def move(self) -> None:
+        """Prototypes to the means of their cells; one that holds nothing stays."""
+        tiny = torch.finfo(self.mass.dtype).tiny
+        held = (self.mass > tiny).unsqueeze(-1)
+        means = self.total / self.mass.clamp_min(tiny).unsqueeze(-1)
+        self.bank.prototypes.copy_(torch.where(held, means, self.bank.prototypes.to(means.dtype)))

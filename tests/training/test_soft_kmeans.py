@@ -1,0 +1,150 @@
+"""Running soft k-means as the way a bank moves."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+
+import ddcl
+from ddcl import CriticalSchedule, PrototypeBank, SoftKMeans
+
+F64 = torch.float64
+
+
+def test_cell_moments_are_the_sums_they_say_from_a_tensor_batches_and_masks():
+    z, banks, T = torch.randn(30, 2, 3, dtype=F64) + 50, torch.randn(2, 5, 3, dtype=F64) + 50, torch.tensor([0.5, 2.0])
+    mask = torch.rand(30) > 0.3
+    q = ddcl.assignments(z[mask], banks, T)
+    mass = q.sum(0)
+    pull = torch.einsum("nhk,nhm->hkm", q, z[mask]) - mass[..., None] * banks
+    for data, m in ((z, mask), ([(z[:11], mask[:11]), (z[11:], mask[11:])], None)):
+        found = ddcl.cell_moments(data, banks, T, mask=m)
+        torch.testing.assert_close(found.mass, mass)
+        torch.testing.assert_close(found.pull, pull)
+
+
+def test_minus_twice_the_pull_is_the_gradient_of_mode_stop():
+    z, bank = torch.randn(40, 3, dtype=F64), torch.randn(5, 3, dtype=F64, requires_grad=True)
+    (grad,) = torch.autograd.grad(ddcl.readout(z, bank, 0.8, gradient="stop").tokens.total.sum(), bank)
+    torch.testing.assert_close(grad, -2 * ddcl.cell_moments(z, bank.detach(), 0.8).pull)
+
+
+def test_steps_never_raise_the_free_energy_and_end_where_the_gradient_vanishes():
+    z, bank = torch.randn(200, 3, dtype=F64), torch.randn(6, 3, dtype=F64)
+    energies = []
+    for _ in range(300):
+        energies.append(float(ddcl.readout(z, bank, 0.5).loss.free_energy))
+        bank = ddcl.soft_kmeans_step(z, bank, 0.5)
+    assert all(b <= a + 1e-12 for a, b in pairwise(energies))
+    bank.requires_grad_()
+    (grad,) = torch.autograd.grad(ddcl.readout(z, bank, 0.5, gradient="stop").loss.total, bank)
+    assert grad.abs().max() < 1e-3
+
+
+def test_with_no_memory_the_mover_takes_plain_steps():
+    z, start = torch.randn(60, 3), torch.randn(5, 3)
+    bank = PrototypeBank(5, 3, temperature=0.5)
+    with torch.no_grad():
+        bank.prototypes.copy_(start)
+    mover = SoftKMeans(momentum=0.0).attach(bank)
+    bank(z)
+    mover.step()
+    torch.testing.assert_close(bank.prototypes[0].detach(), ddcl.soft_kmeans_step(z, start, 0.5))
+
+
+def test_batches_are_averaged_and_masked_tokens_left_out():
+    bank = PrototypeBank(1, 2, num_heads=3, temperature=1.0)
+    mover = SoftKMeans(momentum=0.5).attach(bank)
+    first, second = torch.full((4, 3, 2), 1.0), torch.full((4, 3, 2), 4.0)
+    second[2:] = float("nan")
+    bank(first)
+    bank(second, torch.tensor([True, True, False, False]))
+    mover.step()
+    # masses 4 and 2, the older halved once: (4 * 1 + 2 * 2 * 4) / (4 + 2 * 2)
+    torch.testing.assert_close(bank.prototypes.detach(), torch.full((3, 1, 2), 20 / 8))
+
+
+def test_the_bank_takes_no_gradient_while_attached_and_tokens_do():
+    bank = PrototypeBank(4, 3)
+    mover = SoftKMeans().attach(bank)
+    z = torch.randn(9, 3, requires_grad=True)
+    bank(z).loss.total.backward()
+    assert bank.prototypes.grad is None
+    assert z.grad.abs().sum() > 0
+    mover.detach()
+    assert bank.prototypes.requires_grad
+    before = bank.prototypes.detach().clone()
+    bank(z)
+    mover.step()
+    assert torch.equal(bank.prototypes.detach(), before)
+
+
+def test_a_prototype_that_holds_nothing_stays():
+    bank = PrototypeBank(2, 1, temperature=1e-3)
+    with torch.no_grad():
+        bank.prototypes.copy_(torch.tensor([[[0.0], [1e4]]]))
+    mover = SoftKMeans(0.0).attach(bank)
+    bank(torch.tensor([[0.5], [0.7]]))
+    mover.step()
+    torch.testing.assert_close(bank.prototypes.detach().flatten(), torch.tensor([0.6, 1e4]))
+
+
+def test_state_goes_with_a_checkpoint():
+    bank, z = PrototypeBank(4, 3, temperature=1.0), torch.randn(50, 3)
+    mover = SoftKMeans(0.7).attach(bank)
+    bank(z)
+    saved = mover.state_dict()
+    mover.step()
+    expected = bank.prototypes.detach().clone()
+    other = SoftKMeans(0.7).attach(bank)
+    other.load_state_dict(saved)
+    other.step()
+    torch.testing.assert_close(bank.prototypes.detach(), expected)
+    with pytest.raises(ValueError, match="state: it knows banks"):
+        other.load_state_dict({"elsewhere": {}})
+
+
+def run(z: torch.Tensor, K: int, merged: bool = False) -> PrototypeBank:
+    """Cool a bank on fixed data: the schedule and the mover together."""
+    torch.manual_seed(0)
+    bank = PrototypeBank(K, z.shape[1], gradient="stop", dtype=z.dtype)
+    bank.init_from(z, restarts=1, generator=torch.Generator().manual_seed(0))
+    if merged:
+        spread = ddcl.covariance(z).trace.sqrt().to(z.dtype)
+        with torch.no_grad():
+            bank.prototypes.copy_(z.mean(0) + 1e-6 * spread * torch.randn(K, z.shape[1], dtype=z.dtype))
+    schedule = CriticalSchedule(0.95, 0.02, steps=250).attach(bank).observe(z)
+    mover = SoftKMeans(momentum=0.0).attach(bank)
+    for _ in range(300):
+        bank(z)
+        mover.step()
+        schedule.step()
+    return bank
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1e3])
+def test_the_scale_of_the_data_changes_no_assignment(scale):
+    z = torch.randn(400, 8, dtype=F64)
+    reference = run(z, 10)(z).indices
+    assert torch.equal(run(scale * z, 10)(scale * z).indices, reference)
+    single = z.float()
+    agree = run(scale * single, 10)(scale * single).indices == run(single, 10)(single).indices
+    assert agree.float().mean() >= 0.999
+
+
+def test_a_merged_bank_recovers_without_any_restart():
+    centers = 5 * torch.randn(12, 6, dtype=F64)
+    z = (centers[:, None] + 0.3 * torch.randn(12, 40, 6, dtype=F64)).flatten(0, 1)
+    bank = run(z, 12, merged=True)
+    assert ddcl.distinct_prototypes(bank.prototypes[0], ddcl.covariance(z).trace) >= 0.95 * 12
+    assert ddcl.usage(bank(z).indices, 12).usage >= 0.9
+
+
+def test_bad_settings_and_models_without_banks_are_refused():
+    with pytest.raises(ValueError, match=r"momentum: got 1\.0"):
+        SoftKMeans(1.0)
+    with pytest.raises(ValueError, match="holds no PrototypeBank"):
+        SoftKMeans().attach(nn.Linear(2, 2))
