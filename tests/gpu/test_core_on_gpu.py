@@ -46,12 +46,14 @@ def test_a_training_step_never_waits_for_the_gpu():
     layer = DDCLAttention(32, 8, proto_dim=16, num_heads=2, device="cuda")
     x, mask = torch.randn(4, 9, 32, device="cuda"), torch.ones(4, 9, dtype=torch.bool, device="cuda")
     optimiser = torch.optim.SGD(ddcl.param_groups(layer, lr=1e-2), foreach=True)
+    schedule = ddcl.CriticalSchedule(steps=10, sample=8).attach(layer)
 
     def step() -> None:
         hidden, out = layer(x, mask)
         (hidden.square().mean() + out.loss.total).backward()
         optimiser.step()
         optimiser.zero_grad()
+        schedule.step()
 
     step()
     torch.cuda.set_sync_debug_mode("error")
