@@ -14,6 +14,7 @@ from ddcl.functional import CRITICAL_FACTOR
 from ddcl.functional.batches import Batches
 from ddcl.functional.checks import check_choice, check_count
 from ddcl.nn import PrototypeBank
+from ddcl.training.entering import entering_tokens
 from ddcl.training.groups import banks_of
 from ddcl.training.moments import RunningMoments
 
@@ -47,10 +48,7 @@ class _Followed(NamedTuple):
         """A forward pre-hook: tensors only, so that compiled code may contain it."""
         if not module.training:
             return
-        z = args[0] if args else kwargs["z"]
-        mask = args[1] if len(args) > 1 else kwargs.get("mask")
-        tokens = z.detach().reshape(-1, self.bank.num_heads, self.bank.dim)
-        self.moments.update(tokens, None if mask is None else mask.reshape(-1).to(torch.bool))
+        self.moments.update(*entering_tokens(self.bank, args, kwargs))
         self.set_temperature()
 
 

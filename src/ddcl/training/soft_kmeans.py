@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from ddcl.functional.soft_kmeans import cell_moments
 from ddcl.nn import PrototypeBank
+from ddcl.training.entering import entering_tokens
 from ddcl.training.groups import banks_of
 
 if TYPE_CHECKING:
@@ -98,12 +99,9 @@ class _RunningCells:
         """A forward pre-hook of the bank."""
         if not module.training:
             return
-        z: Tensor = args[0] if args else kwargs["z"]
-        mask: Tensor | None = args[1] if len(args) > 1 else kwargs.get("mask")
-        tokens = z.detach().reshape(-1, self.bank.num_heads, self.bank.dim)
-        flat = None if mask is None else mask.reshape(-1)
+        tokens, mask = entering_tokens(self.bank, args, kwargs)
         points = self.bank.prototypes.to(self.mass.dtype)
-        mass, pull = cell_moments(tokens.to(self.mass.dtype), points, self.bank.temperature, mask=flat)
+        mass, pull = cell_moments(tokens.to(self.mass.dtype), points, self.bank.temperature, mask=mask)
         self.mass.lerp_(mass, 1 - self.momentum)
         self.total.lerp_(pull + mass.unsqueeze(-1) * points, 1 - self.momentum)
 
