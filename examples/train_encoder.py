@@ -102,7 +102,7 @@ def measure(model: Classifier, generator: torch.Generator) -> dict[str, float]:
     moments = ddcl.covariance(z, mask=mask)
     hard = ddcl.usage(out.indices, PROTOTYPES)
     soft = ddcl.soft_usage(z, model.bank.prototypes[0], model.bank.temperature[0], mask=mask)
-    return out.loss.item() | {
+    return out.loss.as_dict() | {
         "entropy": float(out.loss.entropy) / math.log(PROTOTYPES),
         "relative": float(model.bank.temperature[0] / (4 * moments.largest)),
         "separation": float(ddcl.separation(model.bank.prototypes[0])),

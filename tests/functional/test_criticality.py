@@ -59,7 +59,7 @@ def test_split_margins_are_half_the_hessian_along_the_splitting_direction(gradie
         weights[0], weights[1] = 1, -1
         moved = torch.cat([center + weights[:, None] * delta, others])
         # in mode stop the loss that is descended is the free energy
-        terms = readout(z, moved, T, backend="reference").tokens
+        terms = readout(z, moved, T, backend="reference").per_token
         return (terms.total if gradient == "full" else terms.free_energy).sum()
 
     hessian = torch.autograd.functional.hessian(summed_loss, torch.zeros(3, dtype=F64))
@@ -124,3 +124,23 @@ def test_covariance_keeps_its_digits_far_from_the_origin():
 def test_no_tokens_have_no_covariance():
     with pytest.raises(ValueError, match="no unmasked tokens"):
         critical_temperature(torch.randn(3, 2), mask=torch.zeros(3, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("gradient", ["full", "stop"])
+def test_above_the_critical_temperature_a_separated_bank_may_still_stand(gradient):
+    # T_c is where the merged bank turns stable, not where every other resting place ends: a few tokens far away
+    # keep a prototype of their own, at lower loss
+    z = torch.cat([0.1 * torch.randn(990, 2, dtype=F64), 0.1 * torch.randn(10, 2, dtype=F64)])
+    z[990:, 0] += 10
+    T = 1.5 * float(critical_temperature(z, gradient=gradient))
+    bank = torch.stack([z[:990].mean(0), z[990:].mean(0)]).requires_grad_()
+    optimiser = torch.optim.SGD([bank], lr=0.5)
+    for _ in range(3000):
+        optimiser.zero_grad()
+        readout(z, bank, T, gradient=gradient).loss.total.backward()
+        optimiser.step()
+    assert ddcl.separation(bank.detach()) > 50
+    assert (split_margins(z, bank.detach(), T, gradient=gradient) > 0).all()
+    merged = z.mean(0).expand(2, 2)
+    assert readout(z, bank, T).loss.total < readout(z, merged, T).loss.total
+    assert (split_margins(z, merged, T, gradient=gradient) > 0).all()  # stable too: near it a bank falls in

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+import ddcl
 from ddcl import assignments, readout
 
 pytestmark = pytest.mark.bad_input
@@ -41,6 +42,7 @@ BAD = [
     ({"mask": torch.ones(4, dtype=torch.bool)}, ValueError, r"mask: got shape \(4,\), expected \(5,\)"),
     ({"mask": torch.ones(5, 3, dtype=torch.bool)}, ValueError, r"mask: got shape \(5, 3\), expected \(5,\)"),
     ({"mask": torch.ones(5)}, TypeError, r"mask: got dtype torch.float32, expected bool"),
+    ({"mask": torch.tensor([0, 1, 2, 3, 4])}, ValueError, r"mask: got integers from 0 to 4, expected 0 and 1 only"),
     ({"mask": [True] * 5}, TypeError, r"mask: got list, expected a torch.Tensor or None"),
 ]
 ONLY_READOUT = [
@@ -61,3 +63,35 @@ def test_readout_refuses_bad_input_by_name(bad, error, message):
 def test_assignments_refuse_the_same(bad, error, message):
     with pytest.raises(error, match=message):
         assignments(**{**GOOD, **bad})
+
+
+@pytest.mark.parametrize("function", [ddcl.split_margins, ddcl.soft_usage, ddcl.cell_moments, ddcl.soft_kmeans_step])
+def test_functions_of_a_bank_and_data_refuse_other_dimensions_and_temperatures_by_name(function):
+    z, bank = torch.randn(10, 5), torch.randn(3, 4)
+    with pytest.raises(ValueError, match=r"z: got shape \(10, 5\), expected \(..., 4\)"):
+        function(z, bank, 1.0)
+    with pytest.raises(ValueError, match=r"temperature: got shape \(3,\), expected a scalar"):
+        function(torch.randn(10, 4), bank, torch.ones(3))
+    with pytest.raises(ValueError, match="pass prototypes"):
+        function(torch.randn(10, 4), bank[None], 1.0)
+
+
+def test_labels_never_pass_for_a_mask():
+    loader = [(torch.randn(4, 2), torch.tensor([0, 0, 1, 1]))]
+    with pytest.raises(TypeError, match=r"got a batch \(z, torch.int64\), expected \(z, bool mask\); if .* labels"):
+        ddcl.kmeans(loader, 2)
+    with pytest.raises(TypeError, match="no tensor and no pair"):
+        ddcl.covariance([(torch.randn(4, 2), None, None)])
+
+
+def test_batches_of_different_dimensions_are_refused_by_name():
+    with pytest.raises(ValueError, match=r"z: got shape \(4, 3\), expected \(..., 2\)"):
+        ddcl.covariance([torch.randn(4, 2), torch.randn(4, 3)])
+
+
+def test_counts_and_scales_are_refused_by_name():
+    with pytest.raises(TypeError, match="indices: got int"):
+        ddcl.usage([0, 1, 2], 4)
+    for scale in (-1.0, float("nan"), torch.ones(3)):
+        with pytest.raises(ValueError, match="scale: got"):
+            ddcl.distinct_prototypes(torch.randn(4, 2), scale)

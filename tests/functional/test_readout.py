@@ -57,7 +57,7 @@ REGIMES = [
 @pytest.mark.parametrize("kind", REGIMES)
 def test_total_is_reconstruction_plus_variance(kind, dtype, tolerance, backend):
     out = readout(*regime(kind, dtype), backend=backend)
-    for terms in (out.loss, out.tokens):
+    for terms in (out.loss, out.per_token):
         error = (terms.total - terms.reconstruction - terms.variance).abs() / terms.total
         assert error.max() < tolerance
 
@@ -74,9 +74,9 @@ def test_every_term_is_right_in_float32_not_only_their_sum(kind):
     near = exact.assignments.amax(0) > 1e-12  # what no token takes part in costs none a digit
     noise = 4e-7 * x.norm(dim=-1).max() * p[near].norm(dim=-1).max()
     for name in ("total", "reconstruction", "variance", "quantization", "free_energy"):
-        a, b = getattr(found.tokens, name), getattr(exact.tokens, name)
-        assert ((a.double() - b).abs() <= 2e-6 * (exact.tokens.total + b.abs()) + noise).all(), name
-    worst = (found.tokens.entropy.double() - exact.tokens.entropy).abs().max()
+        a, b = getattr(found.per_token, name), getattr(exact.per_token, name)
+        assert ((a.double() - b).abs() <= 2e-6 * (exact.per_token.total + b.abs()) + noise).all(), name
+    worst = (found.per_token.entropy.double() - exact.per_token.entropy).abs().max()
     assert worst <= min(math.log(len(bank)), 1e-5 + noise / T)
 
 
@@ -85,10 +85,10 @@ def test_small_losses_keep_their_digits_in_float32():
     z, bank, T = regime("tight clusters", torch.float32)
     for size in (17, 5):  # V as a difference, V from pairs
         found, exact = readout(z, bank[:size], T), readout(z.double(), bank[:size].double(), T, backend="reference")
-        close = exact.tokens.quantization < 1e-4
+        close = exact.per_token.quantization < 1e-4
         assert close.any()
         for name in ("total", "quantization", "reconstruction"):
-            a, b = getattr(found.tokens, name)[close].double(), getattr(exact.tokens, name)[close]
+            a, b = getattr(found.per_token, name)[close].double(), getattr(exact.per_token, name)[close]
             torch.testing.assert_close(a, b, rtol=2e-3, atol=1e-12)
 
 
@@ -98,7 +98,7 @@ class TestClosedForms:
         z, bank = torch.randn(7, 3, dtype=torch.float64), torch.randn(1, 3, dtype=torch.float64)
         out = readout(z, bank, 0.7, backend=backend)
         assert torch.equal(out.centroid, bank.expand(7, 3))
-        torch.testing.assert_close(out.tokens.total, (z - bank).square().sum(-1))
+        torch.testing.assert_close(out.per_token.total, (z - bank).square().sum(-1))
         assert out.loss.entropy == 0
         assert out.loss.variance == 0
 
@@ -136,9 +136,9 @@ class TestClosedForms:
         out = readout(z, bank, T, backend=backend)
         tanh = torch.tanh(2 * a * z / T)
         torch.testing.assert_close(out.centroid, a * tanh)
-        torch.testing.assert_close(out.tokens.variance, a**2 * (1 - tanh.squeeze(-1) ** 2))
+        torch.testing.assert_close(out.per_token.variance, a**2 * (1 - tanh.squeeze(-1) ** 2))
         free_energy = z.squeeze(-1) ** 2 + a**2 - T * torch.log(2 * torch.cosh(2 * a * z.squeeze(-1) / T))
-        torch.testing.assert_close(out.tokens.free_energy, free_energy)
+        torch.testing.assert_close(out.per_token.free_energy, free_energy)
 
 
 small = st.integers(1, 6)
@@ -154,8 +154,10 @@ def test_invariances(N, K, m, log_T, seed, backend):
 
     def same(a: ddcl.Readout, scale: float = 1.0) -> None:
         for name in ("total", "reconstruction", "variance", "quantization", "free_energy"):
-            torch.testing.assert_close(getattr(a.tokens, name), scale * getattr(out.tokens, name), rtol=1e-7, atol=1e-9)
-        torch.testing.assert_close(a.tokens.entropy, out.tokens.entropy, rtol=1e-7, atol=1e-9)
+            torch.testing.assert_close(
+                getattr(a.per_token, name), scale * getattr(out.per_token, name), rtol=1e-7, atol=1e-9
+            )
+        torch.testing.assert_close(a.per_token.entropy, out.per_token.entropy, rtol=1e-7, atol=1e-9)
 
     order = torch.randperm(K)
     permuted = readout(z, bank[order], T, backend=backend)
@@ -176,8 +178,8 @@ def test_invariances(N, K, m, log_T, seed, backend):
     s = math.exp(float(torch.randn(())))
     same(readout(s * z, s * bank, s**2 * T, backend=backend), scale=s**2)
 
-    assert (out.tokens.variance >= 0).all()
-    assert (out.tokens.total >= out.tokens.quantization - 1e-12).all()
+    assert (out.per_token.variance >= 0).all()
+    assert (out.per_token.total >= out.per_token.quantization - 1e-12).all()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -194,8 +196,8 @@ def test_masked_content_never_changes_anything_bit_for_bit(heads, gradient, back
         z, p = z.requires_grad_(), bank.clone().requires_grad_()
         T = torch.tensor(1.3, requires_grad=True)
         out = readout(z, p, T, mask=mask, gradient=gradient, backend=backend)
-        (sum(out.loss) + out.centroid.square().sum() + sum(term.sum() for term in out.tokens)).backward()
-        results.append([out.centroid, out.indices, out.assignments, *out.loss, *out.tokens, z.grad, p.grad, T.grad])
+        (sum(out.loss) + out.centroid.square().sum() + sum(term.sum() for term in out.per_token)).backward()
+        results.append([out.centroid, out.indices, out.assignments, *out.loss, *out.per_token, z.grad, p.grad, T.grad])
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
     out, grad = results[0], results[0][-3]
@@ -245,7 +247,7 @@ def test_heads_are_independent_readouts(backend):
         torch.testing.assert_close(together.centroid[..., h, :], one.centroid)
         torch.testing.assert_close(together.assignments[..., h, :], one.assignments)
         assert torch.equal(together.indices[..., h], one.indices)
-        torch.testing.assert_close(together.heads.total[h], one.loss.total)
+        torch.testing.assert_close(together.per_head.total[h], one.loss.total)
     torch.testing.assert_close(together.loss.total, torch.stack([one.loss.total for one in alone]).mean())
 
 
@@ -320,7 +322,7 @@ def test_results_unpack_like_tuples_and_show_themselves():
     total, reconstruction, *_ = loss
     assert (total, reconstruction) == (loss.total, loss.reconstruction)
     torch.testing.assert_close(loss.paper_gap, loss.total - loss.quantization)
-    assert set(loss.item()) == {"total", "reconstruction", "variance", "quantization", "entropy", "free_energy"}
+    assert set(loss.as_dict()) == {"total", "reconstruction", "variance", "quantization", "entropy", "free_energy"}
     assert "centroid=(3, 2)" in repr(out)
 
 
@@ -330,13 +332,57 @@ def test_an_integer_mask_as_tokenizers_give_it_is_taken_as_it_is():
     assert torch.equal(readout(z, bank, 1.0, mask=mask).centroid, readout(z, bank, 1.0, mask=mask.bool()).centroid)
 
 
-def test_temperature_gradients_at_masked_tokens_are_dropped():
+def test_the_temperature_of_a_masked_token_reaches_nothing_either():
     z, bank = torch.randn(4, 3), torch.randn(5, 3)
-    T = torch.tensor([1.0, 2.0, float("nan"), 1.0])
     mask = torch.tensor([True, True, False, True])
+    results = []
+    for junk in (7.0, float("nan"), -1.0, 1e-30):
+        T = torch.tensor([1.0, 2.0, junk, 1.0], requires_grad=True)
+        out = readout(z, bank, T, mask=mask)
+        (out.loss.total + out.assignments.square().sum()).backward()
+        results.append([out.centroid, *out.loss, out.assignments, T.grad])
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+    assert results[0][-1][2] == 0
     with pytest.raises(ValueError, match="temperature: got nan"):
-        readout(z, bank, T, mask=mask)
-    T = torch.tensor([1.0, 2.0, 7.0, 1.0], requires_grad=True)
-    readout(z, bank, T, mask=mask).loss.total.backward()
-    assert T.grad[2] == 0
-    assert (T.grad[mask] > 0).all()  # dL/dT = Var_q(d) / T^2
+        readout(z, bank, torch.tensor([1.0, float("nan"), 1.0, 1.0]), mask=mask)
+
+
+@pytest.mark.parametrize("K", [5, 2])  # with and without V from pairs
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_autocast_changes_no_digit_of_what_is_computed_inside(backend, K):
+    z, bank = torch.randn(9, 7), torch.randn(K, 7)
+    results = []
+    for enabled in (False, True):
+        x, p = z.clone().requires_grad_(), bank.clone().requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            out = readout(x, p, 1.0, backend=backend)
+            (sum(out.loss) + out.centroid.sum()).backward()
+            q = out.assignments
+        results.append([out.centroid, q, *out.loss, x.grad, p.grad])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_means_over_any_mask_are_right_even_if_the_readout_had_another():
+    out = readout(torch.randn(7, 3), torch.randn(5, 3), 1.0)
+    mask = torch.arange(7) < 2
+    torch.testing.assert_close(out.per_token.mean(mask).total, out.per_token.total[:2].mean())
+
+
+def test_the_identity_holds_even_for_a_bank_too_wide_for_float32_to_resolve():
+    # two tight groups 2000 apart: the terms are only as good as the logits, their sum is exact
+    z = torch.cat([torch.randn(500, 1) * 0.3 + s for s in (-1000, 1000)])
+    bank = torch.cat([torch.randn(5, 1) * 0.3 + s for s in (-1000, 1000)])
+    terms = readout(z, bank, 0.1).per_token
+    assert ((terms.total - terms.reconstruction - terms.variance).abs() <= 1e-6 * terms.total).all()
+
+
+def test_a_single_number_in_any_shape_is_a_temperature_for_everything():
+    z, bank = torch.randn(3), torch.randn(4, 3)
+    torch.testing.assert_close(readout(z, bank, torch.ones(1)).centroid, readout(z, bank, 1.0).centroid)
+
+
+def test_results_are_compared_by_identity():
+    out = readout(torch.randn(3, 2), torch.randn(4, 2), 1.0)
+    assert out == out
+    assert out != readout(torch.randn(3, 2), torch.randn(4, 2), 1.0)

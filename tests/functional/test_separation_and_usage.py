@@ -103,6 +103,16 @@ def test_usage_refuses_indices_out_of_range(bad):
         ddcl.usage(bad, 5)
 
 
+def test_usage_counts_in_any_integer_type():
+    for dtype, K in ((torch.uint8, 256), (torch.int8, 128), (torch.int32, 300)):
+        assert ddcl.usage(torch.full((10,), K - 1, dtype=dtype), K).counts.sum() == 10
+
+
+def test_half_precision_banks_are_measured_in_float32():
+    assert ddcl.separation(torch.tensor([[0.0], [300.0]]).half()) == 90_000
+    assert float(ddcl.barrier(torch.tensor([[0.0], [0.003]]).half(), 1.0)) == pytest.approx(1 / 0.003**2, rel=0.01)
+
+
 @pytest.mark.bad_input
 def test_usage_refuses_floats():
     with pytest.raises(TypeError, match="indices: got dtype"):

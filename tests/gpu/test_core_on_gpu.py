@@ -36,7 +36,7 @@ def test_values_and_gradients_are_those_of_the_cpu(masked, dtype, gradient):
         out = readout(x, p, T, gradient=gradient, mask=None if mask is None else mask.to(device), backend="eager")
         (out.loss.total + out.loss.variance + out.centroid.float().square().mean()).backward()
         grads = [g.cpu() for g in (x.grad, p.grad)]
-        results.append([out.centroid.cpu(), *(term.cpu() for term in out.tokens), *grads])
+        results.append([out.centroid.cpu(), *(term.cpu() for term in out.per_token), *grads])
     tolerance = {torch.float64: 1e-9, torch.float32: 2e-4}.get(dtype, 2e-2)
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)

@@ -77,6 +77,23 @@ def test_init_from_sees_the_tokens_after_the_projection_and_without_the_masked()
         assert torch.isfinite(layer.bank.prototypes).all()
 
 
+def test_init_from_walks_through_batches_without_holding_them():
+    layer = DDCLAttention(6, 4, proto_dim=4)
+    walks = []
+
+    class Loader:
+        def __iter__(self):
+            walks.append(1)
+            return (torch.randn(10, 6) for _ in range(3))
+
+    layer.init_from(Loader())
+    assert layer.bank.initialised
+    assert len(walks) == 2  # once for the prototypes, once for the temperature
+    layer.init_from(iter([torch.randn(10, 6)]))
+    with pytest.raises(TypeError, match=r"x: got a batch \(z, torch.int64\)"):
+        layer.init_from([(torch.randn(10, 6), torch.arange(10))])
+
+
 def test_state_dict_round_trip_restores_outputs_temperature_and_state():
     layer = DDCLAttention(6, 4, proto_dim=4, num_heads=2).init_from(torch.randn(20, 6))
     other = DDCLAttention(6, 4, proto_dim=4, num_heads=2)
@@ -155,5 +172,9 @@ def test_bad_tokens_and_masks_are_refused_by_name():
     layer = DDCLAttention(6, 4)
     with pytest.raises(ValueError, match=r"x: got shape \(2, 5\), expected \(..., 6\)"):
         layer(torch.randn(2, 5))
+    with pytest.raises(TypeError, match="x: got list"):
+        layer([[1.0]])
+    with pytest.raises(TypeError, match="x: got dtype torch.float64, expected that of the layer, torch.float32"):
+        layer(torch.randn(2, 3, 6).double())
     with pytest.raises(ValueError, match=r"mask: got shape \(2,\), expected \(2, 3\)"):
         layer(torch.randn(2, 3, 6), torch.ones(2, dtype=torch.bool))

@@ -31,6 +31,28 @@ def test_a_temperature_that_was_asked_for_is_kept():
     assert bank.temperature.tolist() == pytest.approx([0.7])
 
 
+def test_a_temperature_set_by_hand_is_kept_too():
+    bank = PrototypeBank(2, 3)
+    bank.set_temperature(7.0)
+    assert bank.init_from(two_clusters()).temperature.item() == 7
+
+
+def test_the_next_temperature_may_be_set_before_this_steps_backward_pass():
+    bank = PrototypeBank(4, 3, temperature=1.0)
+    z = torch.randn(5, 3)
+    (expected,) = torch.autograd.grad(bank(z).loss.total, bank.prototypes)
+    out = bank(z)
+    bank.set_temperature(0.1)
+    (found,) = torch.autograd.grad(out.loss.total, bank.prototypes)
+    assert torch.equal(found, expected)
+
+
+def test_numpy_integers_are_integers():
+    import numpy as np
+
+    assert PrototypeBank(np.int64(4), np.int32(3)).prototypes.shape == (1, 4, 3)
+
+
 def test_mode_stop_has_its_own_critical_temperature():
     z = two_clusters()
     bank = PrototypeBank(2, 3, gradient="stop").init_from(z)
@@ -44,15 +66,14 @@ def test_data_without_spread_still_gives_a_usable_temperature():
 
 def test_the_default_start_does_not_depend_on_the_scale_of_the_data():
     z = torch.randn(300, 4, dtype=torch.float64)
-    indices = []
+    results = []
     for scale in (1e-3, 1.0, 1e3):
         bank = PrototypeBank(5, 4, dtype=torch.float64)
         bank.init_from(scale * z, generator=torch.Generator().manual_seed(0))
         out = bank(scale * z)
-        indices.append(out.indices)
-        torch.testing.assert_close(out.loss.entropy, PrototypeBank.forward(bank, scale * z).loss.entropy)
-    assert torch.equal(indices[0], indices[1])
-    assert torch.equal(indices[0], indices[2])
+        results.append((out.indices, out.loss.entropy, out.loss.total / scale**2))
+    torch.testing.assert_close(results[0], results[1])
+    torch.testing.assert_close(results[0], results[2])
 
 
 def test_init_from_takes_batches_masks_heads_and_one_shot_iterators():

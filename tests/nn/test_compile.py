@@ -68,6 +68,26 @@ def test_a_new_temperature_is_seen_without_compiling_again():
     assert counter.frame_count == 1
 
 
+def test_a_number_as_temperature_may_change_without_end():
+    fast = compiled(lambda z, bank, T: readout(z, bank, T).centroid)
+    z, bank = torch.randn(5, 3), torch.randn(4, 3)
+    for step in range(20):
+        T = 0.1 + 0.1 * step
+        torch.testing.assert_close(fast(z, bank, T), readout(z, bank, T).centroid)
+
+
+@pytest.mark.slow
+def test_a_transposed_bank_trains_through_inductor():
+    z, bank = torch.randn(7, 3), torch.randn(3, 5, requires_grad=True)
+    results = []
+    for fn in (
+        lambda p: readout(z, p.T, 1.0).loss.total,
+        compiled(lambda p: readout(z, p.T, 1.0).loss.total, "inductor"),
+    ):
+        results += torch.autograd.grad(fn(bank), bank)
+    torch.testing.assert_close(*results)
+
+
 @pytest.mark.slow
 def test_attention_trains_through_inductor():
     layer = DDCLAttention(6, 4, proto_dim=4, num_heads=2)
@@ -101,3 +121,9 @@ def test_the_registered_operators_pass_pytorchs_own_checks():
     for mask in (None, torch.rand(5) > 0.3):
         inputs = (z.clone().requires_grad_(), bank.clone().requires_grad_(), T.clone().requires_grad_(), mask, "full")
         torch.library.opcheck(torch.ops.ddcl.readout.default, inputs)
+        upstream = [torch.randn(5, 2, 3), *(torch.randn(5, 2) for _ in range(5))]
+        transposed = bank.transpose(0, 2).contiguous().transpose(0, 2)
+        backward = (z, transposed, T.expand(5, 2), mask, "full", upstream, [True, True, True])
+        torch.library.opcheck(
+            torch.ops.ddcl.readout_backward.default, backward, test_utils=("test_schema", "test_faketensor")
+        )

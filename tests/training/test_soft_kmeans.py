@@ -28,7 +28,7 @@ def test_cell_moments_are_the_sums_they_say_from_a_tensor_batches_and_masks():
 
 def test_minus_twice_the_pull_is_the_gradient_of_mode_stop():
     z, bank = torch.randn(40, 3, dtype=F64), torch.randn(5, 3, dtype=F64, requires_grad=True)
-    (grad,) = torch.autograd.grad(ddcl.readout(z, bank, 0.8, gradient="stop").tokens.total.sum(), bank)
+    (grad,) = torch.autograd.grad(ddcl.readout(z, bank, 0.8, gradient="stop").per_token.total.sum(), bank)
     torch.testing.assert_close(grad, -2 * ddcl.cell_moments(z, bank.detach(), 0.8).pull)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ddcl.ops import BACKENDS, GRADIENTS
+from ddcl.ops import BACKENDS, GRADIENTS, autocast_enabled
 
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
@@ -61,7 +61,7 @@ def check_tokens(z: Any, prototypes: Tensor) -> None:
         )
     if z.device != prototypes.device:
         raise ValueError(f"z: is on {z.device} but prototypes are on {prototypes.device}; move one of them")
-    if z.dtype != prototypes.dtype and not _autocast(z.device.type):
+    if z.dtype != prototypes.dtype and not autocast_enabled(z.device.type):
         raise TypeError(
             f"z: got dtype {z.dtype} but prototypes have {prototypes.dtype}; "
             "convert one of them (under torch.autocast the two may differ)"
@@ -73,11 +73,6 @@ def one_head_hint(num_heads: int | None) -> str:
     return "; for a bank of one head pass prototypes[0]" if num_heads == 1 else ""
 
 
-def _autocast(device_type: str) -> bool:
-    # meta and other exotic devices have no autocast of their own to ask for
-    return device_type != "meta" and torch.is_autocast_enabled(device_type)
-
-
 def check_mask(mask: Any, shape: tuple[int, ...], device: torch.device) -> None:
     """One boolean or integer per token, on the device of the tokens."""
     if not isinstance(mask, Tensor):
@@ -86,36 +81,50 @@ def check_mask(mask: Any, shape: tuple[int, ...], device: torch.device) -> None:
         raise TypeError(f"mask: got dtype {mask.dtype}, expected bool (or integers), true where a token counts")
     if tuple(mask.shape) != shape:
         raise ValueError(f"mask: got shape {tuple(mask.shape)}, expected {shape}, one entry per token")
+    free_to_look = mask.dtype != torch.bool and mask.device.type == "cpu" and not torch.compiler.is_compiling()
+    if free_to_look and not bool(((mask == 0) | (mask == 1)).all()):
+        raise ValueError(f"mask: got integers from {int(mask.min())} to {int(mask.max())}, expected 0 and 1 only")
     if mask.device != device:
         raise ValueError(f"mask: is on {mask.device} but z is on {device}; move one of them")
 
 
-def check_temperature(temperature: Any, *, values: bool = True) -> None:
+def check_temperature(temperature: Any, *, everywhere: bool = False) -> None:
     """A number or float tensor, positive and finite.
 
-    The values of a tensor are looked at only where that costs no synchronisation: on the CPU, outside a trace.
+    Values are looked at only where that costs nothing: not while compiling, and of tensors only on the CPU or, for a
+    rare call, ``everywhere``.
     """
     if isinstance(temperature, bool) or not isinstance(temperature, (numbers.Real, Tensor)):
         raise TypeError(f"temperature: got {type(temperature).__name__}, expected a number or a tensor")
     if isinstance(temperature, Tensor):
         if not temperature.dtype.is_floating_point:
             raise TypeError(f"temperature: got dtype {temperature.dtype}, expected a floating point tensor")
-        if not values or temperature.device.type != "cpu" or torch.compiler.is_compiling():
+        on_cpu = temperature.device.type == "cpu"
+        if torch.compiler.is_compiling() or temperature.is_meta or not (on_cpu or everywhere):
             return
         good = torch.isfinite(temperature) & (temperature > 0)
         if not bool(good.all()):
             bad = temperature[~good].flatten()[0].item()
             raise ValueError(f"temperature: got {bad}, expected positive finite numbers")
-    elif not 0 < float(temperature) < float("inf"):
+    elif not torch.compiler.is_compiling() and not 0 < float(temperature) < float("inf"):
         raise ValueError(f"temperature: got {temperature}, expected a positive finite number")
 
 
 def check_count(name: str, value: Any, minimum: int = 1) -> None:
     """An integer that is large enough."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{name}: got {value!r}, expected an integer of at least {minimum}")
     if value < minimum:
         raise ValueError(f"{name}: got {value}, expected an integer of at least {minimum}")
+
+
+def check_head_temperature(temperature: Any, num_heads: int | None) -> None:
+    """A number, a scalar tensor or one per head: what is the same for all tokens."""
+    check_temperature(temperature)
+    shape = tuple(temperature.shape) if isinstance(temperature, Tensor) else ()
+    if shape not in ((), (1,), (num_heads or 1,)):
+        accepted = "a scalar" if num_heads is None else f"a scalar or one for each of {num_heads} heads"
+        raise ValueError(f"temperature: got shape {shape}, expected {accepted}")
 
 
 def check_finite(name: str, value: Tensor) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ddcl.functional.batches import Batches, token_batches
-from ddcl.functional.checks import check_gradient, check_prototypes, check_temperature
+from ddcl.functional.checks import check_gradient, check_head_temperature, check_prototypes
 from ddcl.functional.readout import assignments
 from ddcl.ops import Gradient, squared_distances
 from ddcl.ops.blocks import block_rows, row_blocks
@@ -77,13 +77,14 @@ def covariance(z: Batches, *, mask: Tensor | None = None, num_heads: int | None 
 def critical_temperature(
     z: Batches, *, gradient: Gradient = "full", mask: Tensor | None = None, num_heads: int | None = None
 ) -> Tensor:
-    r"""The temperature above which every bank on this data merges into one point.
+    r"""The temperature below which the merged bank, all prototypes at the mean, is never a resting place.
 
     .. math::
         T_c = 4\,\lambda_{\max}(\operatorname{cov} z) \text{ in mode full}, \qquad
         T_c = 2\,\lambda_{\max}(\operatorname{cov} z) \text{ in mode stop}
 
-    Below it the merged bank is unstable and splits. Arguments as in :func:`covariance`; a float64 scalar comes back,
+    Above it the merged bank is stable: a bank that comes near falls in. (Not every bank must: a few tokens far from the
+    rest can hold a prototype of their own above T_c.) Arguments as in :func:`covariance`; a float64 scalar comes back,
     or one per head.
 
     Example:
@@ -152,13 +153,13 @@ def split_modes(
     """Margins, directions and masses of :func:`split_margins`, whose arguments it takes."""
     check_gradient(gradient)
     check_prototypes(prototypes)
-    check_temperature(temperature)
     num_heads = prototypes.shape[0] if prototypes.dim() == 3 else None
+    check_head_temperature(temperature, num_heads)
     banks = (prototypes if num_heads else prototypes[None]).double()
     temperatures = torch.as_tensor(temperature, dtype=torch.float64, device=banks.device)
-    temperatures = temperatures.expand(len(banks)) if temperatures.dim() < 2 else temperatures.reshape(len(banks))
+    temperatures = temperatures.flatten().expand(len(banks))
     sums = [_SplitSums(bank, float(t), gradient) for bank, t in zip(banks, temperatures, strict=True)]
-    for tokens in token_batches(z, mask, num_heads=num_heads):
+    for tokens in token_batches(z, mask, num_heads=num_heads, dim=prototypes.shape[-1]):
         for head, one in enumerate(sums):
             one.add(tokens[:, head].double())
     margins, directions, masses = (torch.stack(parts) for parts in zip(*(one.result() for one in sums), strict=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from ddcl.functional.outputs import TupleLike, register_output
@@ -12,12 +13,12 @@ from ddcl.shapes import Bool
 
 
 @register_output
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Decomposition(TupleLike):
     r"""The loss of a readout and its parts, ``total == reconstruction + variance`` to rounding.
 
     As ``readout(...).loss`` every field is a scalar, the mean over unmasked tokens (and heads); as
-    ``readout(...).tokens`` every field has one entry per token (and head). The dtype is that of the arithmetic:
+    ``readout(...).per_token`` every field has one entry per token (and head). The dtype is that of the arithmetic:
     float32, or float64 for float64 tokens.
     """
 
@@ -55,7 +56,7 @@ class Decomposition(TupleLike):
         """
         return Decomposition(*(_masked_mean(term, mask, keep_heads) for term in self))
 
-    def item(self) -> dict[str, float]:
+    def as_dict(self) -> dict[str, float]:
         """The terms as plain numbers, for a log."""
         return {field.name: float(getattr(self, field.name)) for field in fields(self)}
 
@@ -64,8 +65,9 @@ def _masked_mean(values: Tensor, mask: Tensor | None, keep_heads: bool) -> Tenso
     axes = tuple(range(values.dim() - keep_heads))
     if mask is None and values.numel():
         return values.mean(axes) if keep_heads else values.mean()
-    total = values.sum(axes) if axes else values  # masked entries are zero: only the count needs the mask
     if mask is None:
-        return total  # of no tokens
-    entries_per_token = values.shape[-1] if len(axes) > mask.dim() else 1
-    return total / (mask.sum().clamp_min(1) * entries_per_token)
+        return values.sum(axes)  # of no tokens
+    per_head = values.dim() > mask.dim()
+    counted = torch.where(mask.unsqueeze(-1) if per_head else mask, values, 0.0)
+    total = counted.sum(axes) if axes else counted
+    return total / (mask.sum().clamp_min(1) * (values.shape[-1] if per_head and not keep_heads else 1))

@@ -19,12 +19,12 @@ from ddcl.functional.checks import (
 )
 from ddcl.functional.decomposition import Decomposition
 from ddcl.functional.outputs import TupleLike, register_output
-from ddcl.ops import Backend, Gradient, arithmetic_dtype, bank_center
+from ddcl.ops import Backend, Gradient, arithmetic_dtype, bank_center, without_autocast
 from ddcl.shapes import Bool, Float, Int
 
 
 @register_output
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Readout(TupleLike):
     """What ``readout`` gives back; unpacks as ``centroid, loss, indices``."""
 
@@ -34,7 +34,7 @@ class Readout(TupleLike):
     """Means over unmasked tokens (and heads): scalars."""
     indices: Tensor
     """Nearest prototype of each token (and head); -1 at masked tokens."""
-    tokens: Decomposition
+    per_token: Decomposition
     """The same terms for each token (and head); zero at masked tokens."""
     inputs: Any
     """z, prototypes, temperature and mask as the operation was given them, detached in mode stop."""
@@ -43,17 +43,20 @@ class Readout(TupleLike):
 
     @property
     def assignments(self) -> Tensor:
-        """The mixture q of each token, (..., K) or (..., H, K); computed anew at each access."""
+        """The mixture q of each token, (..., K) or (..., H, K).
+
+        Computed at each access from the tokens and prototypes as they are then: read it before the optimiser steps.
+        """
         z, prototypes, temperature, mask = self.inputs
         return assignments(z, prototypes, temperature, mask=mask)
 
     @property
-    def heads(self) -> Decomposition:
+    def per_head(self) -> Decomposition:
         """Means over unmasked tokens for each head: (H,) for a bank (H, K, m), scalars for a bank (K, m)."""
         _, prototypes, _, mask = self.inputs
         if prototypes.dim() == 2:
             return self.loss
-        return self.tokens.mean(mask, keep_heads=True)
+        return self.per_token.mean(mask, keep_heads=True)
 
     def __repr__(self) -> str:
         shape = tuple(self.centroid.shape)
@@ -78,7 +81,8 @@ def readout(
             arithmetic is done in float32 (float64 for float64) and the centroids have the dtype of z.
         prototypes: the bank (K, m), or one bank for each of H heads, (H, K, m).
         temperature: T > 0, in the units of squared distance. A number, or a tensor that broadcasts against
-            ``z.shape[:-1]``: a scalar, one per head (H,), or one per token. May require a gradient.
+            ``z.shape[:-1]``: a scalar, one per head (H,), or one per token. May require a gradient. Its values are
+            checked on the CPU; on a GPU and in compiled code looking would mean waiting.
         gradient: ``"full"`` differentiates through the assignments q, ``"stop"`` holds them constant, which
             makes the gradient of the loss that of the free energy.
         mask: true (or nonzero) where a token counts, of shape z.shape[:-1], without the head axis. What stands
@@ -99,14 +103,8 @@ def readout(
     check_backend(backend)
     check_prototypes(prototypes)
     check_tokens(z, prototypes)
-    check_temperature(temperature)
-    token_shape = tuple(z.shape[: -(prototypes.dim() - 1)])
-    if mask is not None:
-        check_mask(mask, token_shape, z.device)
-        mask = mask.to(torch.bool)
-    canonical = _canonical_temperature(temperature, z, prototypes)
-    if mask is not None and canonical.shape[0] > 1:
-        canonical = canonical.masked_fill(~mask.reshape(-1, 1), 1.0)
+    mask = _token_mask(mask, z, prototypes)
+    canonical = _canonical_temperature(temperature, z, prototypes, mask)
 
     heads, _, dim = prototypes.shape if prototypes.dim() == 3 else (1, *prototypes.shape)
     terms = ops.readout(
@@ -119,7 +117,7 @@ def readout(
     )
     free_energy = terms.total - canonical * terms.entropy
     shape = z.shape[:-1]
-    tokens = Decomposition(
+    per_token = Decomposition(
         total=terms.total.reshape(shape),
         reconstruction=terms.reconstruction.reshape(shape),
         variance=terms.variance.reshape(shape),
@@ -129,9 +127,9 @@ def readout(
     )
     return Readout(
         centroid=terms.centroid.reshape(z.shape),
-        loss=tokens.mean(mask),
+        loss=per_token.mean(mask),
         indices=terms.indices.reshape(shape),
-        tokens=tokens,
+        per_token=per_token,
         inputs=(*(_held(x, gradient) for x in (z, prototypes, temperature)), mask),
     )
 
@@ -159,49 +157,69 @@ def assignments(
     """
     check_prototypes(prototypes)
     check_tokens(z, prototypes)
-    check_temperature(temperature)
+    mask = _token_mask(mask, z, prototypes)
+    per_token = _broadcast_temperature(temperature, z, prototypes, mask)
+    return _assignments(z, prototypes, per_token, mask)
+
+
+@without_autocast
+def _assignments(z: Tensor, prototypes: Tensor, temperature: Tensor, mask: Tensor | None) -> Tensor:
     dtype = arithmetic_dtype(z.dtype)
     bank = prototypes.to(dtype)
     center = bank_center(bank)
     points = bank - center
     x = z.to(dtype) - center.squeeze(-2)
-    if mask is not None:
-        check_mask(mask, tuple(z.shape[: -(prototypes.dim() - 1)]), z.device)
-        mask = mask.to(torch.bool)[(...,) + (None,) * (prototypes.dim() - 1)]
-        x = x.masked_fill(~mask, 0.0)
-    # matmul with the head axis in front: (..., H, m) x (H, K, m) -> (..., H, K)
+    masked = None if mask is None else ~mask[(...,) + (None,) * (prototypes.dim() - 1)]
+    if masked is not None:
+        x = x.masked_fill(masked, 0.0)
+    # the head axis goes along: (..., H, m) with (H, K, m) gives (..., H, K)
     scores = 2 * torch.einsum("...m,...km->...k", x, points) - points.square().sum(-1)
-    per_token = _broadcast_temperature(temperature, z)
-    q = torch.softmax(scores / per_token.unsqueeze(-1), dim=-1).to(z.dtype)
-    return q if mask is None else q.masked_fill(~mask, 0.0)
+    # differences first, so that the smallest T overflows to q = 0 and not to NaN
+    scores = scores - scores.amax(-1, keepdim=True).detach()
+    q = torch.softmax(scores / temperature.unsqueeze(-1), dim=-1).to(z.dtype)
+    return q if masked is None else q.masked_fill(masked, 0.0)
 
 
-def _broadcast_temperature(temperature: float | Tensor, z: Tensor) -> Tensor:
-    """T in the arithmetic's dtype, checked to broadcast against the tokens."""
+def _token_mask(mask: Tensor | None, z: Tensor, prototypes: Tensor) -> Tensor | None:
+    if mask is None:
+        return None
+    check_mask(mask, tuple(z.shape[: 1 - prototypes.dim()]), z.device)
+    return mask.to(torch.bool)
+
+
+def _broadcast_temperature(temperature: float | Tensor, z: Tensor, prototypes: Tensor, mask: Tensor | None) -> Tensor:
+    """T in the arithmetic's dtype, checked to be positive and to broadcast against the tokens; 1 where masked."""
     dtype = arithmetic_dtype(z.dtype)
     if not isinstance(temperature, Tensor):
-        return torch.full((), float(temperature), dtype=dtype, device=z.device)
-    # a scalar on the CPU may meet tokens anywhere, as everywhere in PyTorch
-    if temperature.device != z.device and temperature.dim() > 0:
+        check_temperature(temperature)
+        return torch.full((), temperature, dtype=dtype, device=z.device)
+    # a single number on the CPU may meet tokens anywhere, as everywhere in PyTorch
+    if temperature.numel() == 1:
+        temperature = temperature.reshape(())
+    elif temperature.device != z.device:
         raise ValueError(f"temperature: is on {temperature.device} but z is on {z.device}; move one of them")
-    shape = tuple(z.shape[:-1])
-    sizes = tuple(temperature.shape)
+    shape, sizes = tuple(z.shape[:-1]), tuple(temperature.shape)
     fits = len(sizes) <= len(shape) and all(
         size in (1, want) for size, want in zip(sizes[::-1], shape[::-1], strict=False)
     )
     if not fits:
         raise ValueError(f"temperature: got shape {sizes}, expected one that broadcasts against {shape}")
+    per_token = any(size > 1 for size in sizes[: len(sizes) - (prototypes.dim() - 2)])
+    if per_token and mask is not None:
+        keep = mask if prototypes.dim() == 2 else mask.unsqueeze(-1)
+        temperature = torch.where(keep, temperature, 1.0)
+    check_temperature(temperature)
     return temperature.to(device=z.device, dtype=dtype)
 
 
-def _canonical_temperature(temperature: float | Tensor, z: Tensor, prototypes: Tensor) -> Tensor:
+def _canonical_temperature(temperature: float | Tensor, z: Tensor, prototypes: Tensor, mask: Tensor | None) -> Tensor:
     """(1, H) where T is the same for all tokens, else (N, H)."""
     heads = prototypes.shape[0] if prototypes.dim() == 3 else 1
     if not isinstance(temperature, Tensor):
-        return torch.full((1, heads), float(temperature), dtype=arithmetic_dtype(z.dtype), device=z.device)
-    per_token = _broadcast_temperature(temperature, z)
+        check_temperature(temperature)
+        return torch.full((1, heads), temperature, dtype=arithmetic_dtype(z.dtype), device=z.device)
+    found = _broadcast_temperature(temperature, z, prototypes, mask)
     own_axes = prototypes.dim() - 2  # 1 when the last axis of T may be the heads, 0 otherwise
-    shared = all(size == 1 for size in per_token.shape[: per_token.dim() - own_axes])
-    if shared:
-        return per_token.reshape(1, -1).expand(1, heads)
-    return per_token.expand(z.shape[:-1]).reshape(-1, heads)
+    if all(size == 1 for size in found.shape[: found.dim() - own_axes]):
+        return found.reshape(1, -1).expand(1, heads)
+    return found.expand(z.shape[:-1]).reshape(-1, heads)

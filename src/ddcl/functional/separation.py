@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ddcl.functional.checks import check_prototypes
-from ddcl.ops import squared_distances
+from ddcl.ops import arithmetic_dtype, squared_distances
 from ddcl.ops.blocks import block_rows, row_blocks
 from ddcl.shapes import Float, Int
 
@@ -23,7 +23,7 @@ def separation(prototypes: Float[Tensor, "*heads K m"]) -> Float[Tensor, "*heads
         tensor(1.)
     """
     check_prototypes(prototypes)
-    closest = [_smallest_pair(bank) for bank in _banks(prototypes)]
+    closest = [_smallest_pair(bank) for bank in _banks(prototypes)]  # in float32 for half precision banks
     return torch.stack(closest).reshape(prototypes.shape[:-2])
 
 
@@ -44,7 +44,7 @@ def barrier(prototypes: Float[Tensor, "*heads K m"], strength: float) -> Float[T
     check_prototypes(prototypes)
     if not 0 <= strength < float("inf"):
         raise ValueError(f"strength: got {strength}, expected a finite number of at least 0")
-    total = prototypes.new_zeros(())
+    total = torch.zeros((), dtype=arithmetic_dtype(prototypes.dtype), device=prototypes.device)
     for bank in _banks(prototypes):
         for rows in row_blocks(len(bank), block_rows(len(bank), bank.numel(), bank.device)):
             # differences, not the expanded product: the pairs that matter are the closest ones
@@ -74,7 +74,10 @@ def distinct_prototypes(
     """
     check_prototypes(prototypes)
     banks = _banks(prototypes)
-    scales = torch.as_tensor(scale, dtype=torch.float64).expand(len(banks)).tolist()
+    sizes = torch.as_tensor(scale, dtype=torch.float64)
+    if sizes.numel() not in (1, len(banks)) or not bool((sizes >= 0).all()):
+        raise ValueError(f"scale: got {scale}, expected a number of at least 0, or one for each of {len(banks)} heads")
+    scales = sizes.flatten().expand(len(banks)).tolist()
     counts = [len(_groups(bank, tolerance * size).unique()) for bank, size in zip(banks, scales, strict=True)]
     return torch.tensor(counts, device=prototypes.device).reshape(prototypes.shape[:-2])
 
@@ -94,7 +97,8 @@ def _groups(bank: Float[Tensor, "K m"], threshold: float) -> Int[Tensor, " K"]:
 
 
 def _banks(prototypes: Tensor) -> list[Tensor]:
-    return list(prototypes) if prototypes.dim() == 3 else [prototypes]
+    banks = prototypes.to(arithmetic_dtype(prototypes.dtype))
+    return list(banks) if prototypes.dim() == 3 else [banks]
 
 
 def _off_diagonal(rows: slice, width: int, device: torch.device) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ddcl.functional.batches import Batches, token_batches
-from ddcl.functional.checks import check_prototypes, check_temperature
+from ddcl.functional.checks import check_head_temperature, check_prototypes
 from ddcl.functional.readout import assignments
 from ddcl.ops import arithmetic_dtype
 from ddcl.ops.blocks import block_rows, row_blocks
@@ -47,14 +47,14 @@ def cell_moments(
         CellMoments(mass=tensor([2.]), pull=tensor([[1.]]))
     """
     check_prototypes(prototypes)
-    check_temperature(temperature)
     num_heads = prototypes.shape[0] if prototypes.dim() == 3 else None
+    check_head_temperature(temperature, num_heads)
     banks = prototypes if num_heads else prototypes[None]
     dtype = arithmetic_dtype(prototypes.dtype)
     banks = banks.to(dtype)
     mass = torch.zeros(banks.shape[:2], dtype=dtype, device=banks.device)
     pull = torch.zeros_like(banks)
-    for tokens in token_batches(z, mask, num_heads=num_heads):
+    for tokens in token_batches(z, mask, num_heads=num_heads, dim=prototypes.shape[-1]):
         for rows in row_blocks(len(tokens), block_rows(len(tokens), banks[..., 0].numel(), tokens.device)):
             x = tokens[rows].to(dtype)
             q = assignments(x, banks, temperature).transpose(0, 1)  # (H, n, K)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ddcl.functional.batches import Batches, token_batches
-from ddcl.functional.checks import check_count, check_prototypes
+from ddcl.functional.checks import check_count, check_head_temperature, check_prototypes
 from ddcl.functional.readout import assignments
 from ddcl.ops.blocks import block_rows, row_blocks
 from ddcl.shapes import Float, Int
@@ -59,6 +59,8 @@ def usage(
     heads = num_heads or 1
     counts: Tensor | None = None
     for batch in [indices] if isinstance(indices, Tensor) else indices:
+        if not isinstance(batch, Tensor):
+            raise TypeError(f"indices: got {type(batch).__name__}, expected an integer tensor or an iterable of them")
         if batch.dtype.is_floating_point or batch.dtype == torch.bool:
             raise TypeError(f"indices: got dtype {batch.dtype}, expected integers")
         if num_heads is not None and (batch.dim() == 0 or batch.shape[-1] != num_heads):
@@ -68,7 +70,7 @@ def usage(
                 f"indices: got values from {int(batch.min())} to {int(batch.max())}, "
                 f"expected 0 to {num_prototypes - 1}, or -1 for masked tokens"
             )
-        shifted = batch.reshape(-1, heads) + 1  # column 0 collects the masked ones
+        shifted = batch.long().reshape(-1, heads) + 1  # column 0 collects the masked ones
         offsets = torch.arange(heads, device=batch.device) * (num_prototypes + 1)
         found = torch.bincount((shifted + offsets).flatten(), minlength=heads * (num_prototypes + 1))
         found = found.reshape(heads, num_prototypes + 1)[:, 1:]
@@ -117,9 +119,10 @@ def soft_usage(
     check_prototypes(prototypes)
     banks = prototypes if prototypes.dim() == 3 else prototypes[None]
     num_heads = prototypes.shape[0] if prototypes.dim() == 3 else None
+    check_head_temperature(temperature, num_heads)
     total = torch.zeros(banks.shape[:2], dtype=torch.float64, device=prototypes.device)
     count = 0
-    for tokens in token_batches(z, mask, num_heads=num_heads):
+    for tokens in token_batches(z, mask, num_heads=num_heads, dim=prototypes.shape[-1]):
         for rows in row_blocks(len(tokens), block_rows(len(tokens), banks[..., 0].numel(), tokens.device)):
             total += assignments(tokens[rows], banks, temperature).sum(0, dtype=torch.float64)
         count += len(tokens)

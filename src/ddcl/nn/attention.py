@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from ddcl.functional import Batches, Readout
-from ddcl.functional.checks import check_count, check_mask
+from ddcl.functional.batches import masked_batches
+from ddcl.functional.checks import check_count, check_float_tensor, check_mask
 from ddcl.functional.outputs import TupleLike, register_output
 from ddcl.nn.bank import PrototypeBank
-from ddcl.ops import Backend, Gradient
+from ddcl.ops import Backend, Gradient, autocast_enabled
 from ddcl.shapes import Bool, Float, Int
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @register_output
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class AttentionOutput(TupleLike):
     """What ``DDCLAttention`` gives back; unpacks as ``hidden, readout``."""
 
@@ -123,16 +124,15 @@ class DDCLAttention(nn.Module):
             x, mask = self._without_masked(data, mask)
             self.bank.init_from(self._to_heads(x), mask=mask, **options)
         else:
-            self.bank.init_from([self._project_batch(batch) for batch in data], mask=mask, **options)
+            kept = list(data) if isinstance(data, Iterator) else data
+            self.bank.init_from(_Projected(self, kept), mask=mask, **options)
         return self
-
-    def _project_batch(self, batch: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, Tensor]:
-        parts = (batch,) if isinstance(batch, Tensor) else tuple(batch)
-        x, mask = self._without_masked(parts[0], parts[1] if len(parts) > 1 else None)
-        return self._to_heads(x) if mask is None else (self._to_heads(x), mask)
 
     def _without_masked(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Masked tokens set to zero, so that not even a NaN in them reaches a weight's gradient."""
+        check_float_tensor("x", x)
+        if x.dtype != self.norm.weight.dtype and not autocast_enabled(x.device.type):
+            raise TypeError(f"x: got dtype {x.dtype}, expected that of the layer, {self.norm.weight.dtype}")
         if x.dim() < 1 or x.shape[-1] != self.dim:
             raise ValueError(f"x: got shape {tuple(x.shape)}, expected (..., {self.dim})")
         if mask is None:
@@ -144,3 +144,16 @@ class DDCLAttention(nn.Module):
     def _to_heads(self, x: Tensor) -> Tensor:
         z: Tensor = self.project(x)
         return z if self.num_heads == 1 else z.reshape(*z.shape[:-1], self.num_heads, self.head_dim)
+
+
+class _Projected:
+    """Batches as the bank sees them, projected anew each time they are walked through."""
+
+    def __init__(self, layer: DDCLAttention, data: Batches) -> None:
+        self.layer, self.data = layer, data
+
+    def __iter__(self) -> Iterator[Tensor | tuple[Tensor, Tensor]]:
+        for batch, mask in masked_batches(self.data, name="x"):
+            x, mask = self.layer._without_masked(batch, mask)
+            tokens = self.layer._to_heads(x)
+            yield tokens if mask is None else (tokens, mask)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -92,7 +93,8 @@ class PrototypeBank(nn.Module):
     @torch.no_grad()
     def set_temperature(self, temperature: float | Tensor) -> None:
         """Set T for all heads or, from a tensor (H,), for each; in place, so compiled code sees it."""
-        check_temperature(temperature)
+        check_temperature(temperature, everywhere=True)
+        self._sets_temperature = False
         value = torch.as_tensor(temperature)
         if value.dim() > 0 and tuple(value.shape) not in ((1,), (self.num_heads,)):
             raise ValueError(f"temperature: got shape {tuple(value.shape)}, expected () or ({self.num_heads},)")
@@ -118,7 +120,7 @@ class PrototypeBank(nn.Module):
             method: ``"kmeans"``, ``"kmeans++"`` (seeding alone) or ``"farthest"``.
             sample, restarts, generator: see :func:`ddcl.kmeans`.
         """
-        if not isinstance(data, (Tensor, list, tuple)) and iter(data) is data:
+        if isinstance(data, Iterator):
             data = list(data)
         heads = None if self.num_heads == 1 else self.num_heads
         found = initial_prototypes(
@@ -138,7 +140,7 @@ class PrototypeBank(nn.Module):
             critical = critical_temperature(data, mask=mask, gradient=self.gradient, num_heads=heads)
             # data without any spread has T_c = 0: every positive temperature serves it equally
             relative = RELATIVE_TEMPERATURE * critical
-            self.set_temperature(torch.where(relative > 0, relative, 1.0))
+            self.temperature.copy_(torch.where(relative > 0, relative, 1.0))
         self.initialised.fill_(True)
         return self
 
@@ -148,7 +150,8 @@ class PrototypeBank(nn.Module):
         return readout(
             z,
             self.prototypes[0] if one else self.prototypes,
-            self.temperature[0] if one else self.temperature,
+            # a copy: the schedule may set the next temperature before this one's backward pass
+            (self.temperature[0] if one else self.temperature).clone(),
             gradient=self.gradient,
             mask=mask,
             backend=self.backend,

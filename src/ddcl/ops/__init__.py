@@ -3,6 +3,7 @@
 from ddcl.ops.centring import bank_center
 from ddcl.ops.dispatch import Choice, choose, readout
 from ddcl.ops.nearest import nearest, squared_distances
+from ddcl.ops.precision import autocast_enabled, without_autocast
 from ddcl.ops.types import BACKENDS, GRADIENTS, Backend, Gradient, TokenTerms, arithmetic_dtype
 
 __all__ = [
@@ -13,9 +14,11 @@ __all__ = [
     "Gradient",
     "TokenTerms",
     "arithmetic_dtype",
+    "autocast_enabled",
     "bank_center",
     "choose",
     "nearest",
     "readout",
     "squared_distances",
+    "without_autocast",
 ]

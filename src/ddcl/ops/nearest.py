@@ -7,13 +7,19 @@ from torch import Tensor
 
 from ddcl.ops.blocks import block_rows, row_blocks
 from ddcl.ops.centring import bank_center
+from ddcl.ops.precision import without_autocast
 from ddcl.shapes import Float, Int
 
 
+@without_autocast
 def nearest(
     points: Float[Tensor, "N m"], centers: Float[Tensor, "K m"]
 ) -> tuple[Int[Tensor, " N"], Float[Tensor, " N"]]:
-    """Index of the nearest centre of each point and the squared distance to it, exact for tiny distances."""
+    """Index of the nearest centre of each point and the squared distance to it.
+
+    The distance is taken from the difference, so it keeps its digits however small; centres whose distances agree
+    to rounding of ``|x| |p|`` may be taken for each other.
+    """
     origin = bank_center(centers)
     shifted = centers - origin
     doubled, squared_norm = (2 * shifted).mT, shifted.square().sum(-1)
@@ -28,6 +34,7 @@ def nearest(
     return indices, squared_distance
 
 
+@without_autocast
 def squared_distances(a: Float[Tensor, "N m"], b: Float[Tensor, "K m"]) -> Float[Tensor, "N K"]:
     """All squared distances at once, for two sets small enough to hold them; never negative."""
     origin = bank_center(b)

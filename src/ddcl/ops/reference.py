@@ -8,10 +8,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ddcl.ops.precision import without_autocast
 from ddcl.ops.types import Gradient, TokenTerms, arithmetic_dtype
 from ddcl.shapes import Bool, Float
 
 
+@without_autocast
 def readout(
     z: Float[Tensor, "N H m"],
     prototypes: Float[Tensor, "H K m"],

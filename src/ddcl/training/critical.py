@@ -191,7 +191,9 @@ def _fractions(name: str, value: float | Sequence[float]) -> tuple[float, ...]:
     values = tuple(value) if isinstance(value, Sequence) else (value,)
     for one in values:
         if not 0 < one < 1:
-            raise ValueError(f"{name}: got {one}, expected multiples of T_c between 0 and 1; at 1 every bank merges")
+            raise ValueError(
+                f"{name}: got {one}, expected multiples of T_c between 0 and 1: from 1 on the merged bank is stable"
+            )
     return tuple(float(one) for one in values)
 
 

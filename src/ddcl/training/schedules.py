@@ -18,7 +18,7 @@ class ExponentialSchedule:
     r"""The paper's schedule, :math:`T(t) = \max(T_{\min},\, T_0\, e^{-t/\tau})`, in absolute units.
 
     A temperature means nothing without the scale of the data: on unit-norm embeddings the paper's own numbers
-    (2.0 to 0.3) lie above the critical temperature and merge the bank. Compare with
+    (2.0 to 0.3) lie above the critical temperature, where the merged bank is stable. Compare with
     :func:`ddcl.critical_temperature` before using it.
 
     Args:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ddcl.ops.eager.assigner import Assigner
+from ddcl.ops.precision import without_autocast
 from ddcl.ops.types import Gradient, arithmetic_dtype
 from ddcl.shapes import Bool, Float
 
@@ -31,6 +32,7 @@ class InputGradients(NamedTuple):
     temperature: Tensor | None
 
 
+@without_autocast
 def backward(
     z: Float[Tensor, "N H m"],
     prototypes: Float[Tensor, "H K m"],
@@ -45,8 +47,8 @@ def backward(
     dtype = arithmetic_dtype(z.dtype)
     out = InputGradients(
         torch.empty_like(z, memory_format=torch.contiguous_format) if needed[0] else None,
-        torch.zeros_like(prototypes, dtype=dtype) if needed[1] else None,
-        torch.zeros_like(temperature) if needed[2] else None,
+        torch.zeros(prototypes.shape, dtype=dtype, device=z.device) if needed[1] else None,
+        torch.zeros(temperature.shape, dtype=dtype, device=z.device) if needed[2] else None,
     )
     if needed[2] or upstream.quantization is not None:
         kept = None  # these need Delta and the nearest prototype too, which were not kept

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ddcl.ops.eager.assigner import Assigner
+from ddcl.ops.precision import without_autocast
 from ddcl.ops.types import TokenTerms, arithmetic_dtype
 from ddcl.shapes import Bool, Float
 
@@ -26,6 +27,7 @@ def empty_terms(z: Float[Tensor, "N H m"]) -> TokenTerms:
     )
 
 
+@without_autocast
 def forward(
     z: Float[Tensor, "N H m"],
     prototypes: Float[Tensor, "H K m"],
@@ -79,6 +81,7 @@ def _forward_head(assign: Assigner, out: TokenTerms) -> None:
         # of the two other expressions of V, the one that subtracts the smaller numbers
         variance = torch.where(out.total < sums.norm, out.total - out.reconstruction, sums.norm - sums.mu_squared)
         torch.clamp_min(variance, 0.0, out=out.variance)
+        torch.add(out.reconstruction, out.variance, out=out.total)
     torch.addcmul(sums.partition.log_(), sums.excess, assign.per_temperature.squeeze(-1), out=out.entropy)
 
 
