@@ -174,7 +174,7 @@ def test_bad_tokens_and_masks_are_refused_by_name():
         layer(torch.randn(2, 5))
     with pytest.raises(TypeError, match="x: got list"):
         layer([[1.0]])
-    with pytest.raises(TypeError, match="x: got dtype torch.float64, expected that of the layer, torch.float32"):
+    with pytest.raises(TypeError, match=r"x: got dtype torch.float64, expected that of the layer"):
         layer(torch.randn(2, 3, 6).double())
     with pytest.raises(ValueError, match=r"mask: got shape \(2,\), expected \(2, 3\)"):
         layer(torch.randn(2, 3, 6), torch.ones(2, dtype=torch.bool))

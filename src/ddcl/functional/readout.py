@@ -82,7 +82,8 @@ def readout(
         prototypes: the bank (K, m), or one bank for each of H heads, (H, K, m).
         temperature: T > 0, in the units of squared distance. A number, or a tensor that broadcasts against
             ``z.shape[:-1]``: a scalar, one per head (H,), or one per token. May require a gradient. Its values are
-            checked on the CPU; on a GPU and in compiled code looking would mean waiting.
+            checked on the CPU; on a GPU and in compiled code looking would mean waiting. torch.compile builds a number
+            into the code: pass a tensor there if it changes.
         gradient: ``"full"`` differentiates through the assignments q, ``"stop"`` holds them constant, which
             makes the gradient of the loss that of the free energy.
         mask: true (or nonzero) where a token counts, of shape z.shape[:-1], without the head axis. What stands
