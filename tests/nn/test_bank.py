@@ -47,6 +47,7 @@ def test_the_next_temperature_may_be_set_before_this_steps_backward_pass():
     assert torch.equal(found, expected)
 
 
+@pytest.mark.bad_input
 def test_numpy_integers_are_integers():
     import numpy as np
 

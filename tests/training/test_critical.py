@@ -90,6 +90,18 @@ def test_without_observed_data_the_first_batch_sets_the_scale():
     assert 0.2 < float(bank.temperature / (0.5 * ddcl.critical_temperature(z))) <= 1.0001
 
 
+def test_later_on_only_one_step_in_so_many_is_looked_at():
+    bank = PrototypeBank(4, 6)
+    schedule = CriticalSchedule(steps=100, every=8).attach(bank)
+    seen = []
+    for _ in range(80):
+        bank(torch.randn(50, 6))
+        schedule.step()
+        seen.append(int(schedule.state_dict()["moments"][""]["batches"]))
+    assert seen[31] == 32
+    assert seen[-1] == 32 + len([t for t in range(32, 80) if t % 8 == 0])
+
+
 def test_evaluation_is_not_observed():
     bank = PrototypeBank(4, 6, temperature=0.7).eval()
     CriticalSchedule(steps=10).attach(bank)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -24,13 +24,16 @@ if TYPE_CHECKING:
 Shape = Literal["exponential", "cosine", "held"]
 SHAPES: tuple[str, ...] = get_args(Shape)
 
+_ALWAYS_WATCHED = 32
 
-class _Followed(NamedTuple):
+
+class _Followed:
     """A bank, what is known of its tokens, and a as a tensor on its device, (H,)."""
 
-    bank: PrototypeBank
-    moments: RunningMoments
-    fraction: Tensor
+    def __init__(self, bank: PrototypeBank, moments: RunningMoments) -> None:
+        self.bank, self.moments = bank, moments
+        self.fraction = torch.empty_like(bank.temperature)
+        self.watching = True
 
     def set_fraction(self, values: tuple[float, ...]) -> None:
         # filled, not copied: a number reaches the device without waiting for it
@@ -46,7 +49,7 @@ class _Followed(NamedTuple):
 
     def observe(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A forward pre-hook: tensors only, so that compiled code may contain it."""
-        if not module.training:
+        if not (self.watching and module.training):
             return
         self.moments.update(*entering_tokens(self.bank, args, kwargs))
         self.set_temperature()
@@ -65,8 +68,9 @@ class CriticalSchedule:
         steps: calls of :meth:`step` from start to end; afterwards ``end`` is held.
         shape: ``"exponential"`` or ``"cosine"`` from start to end, or ``"held"`` at start.
         warmup: calls of :meth:`step` before the fall begins.
-        momentum: weight of the past in the running covariance.
-        sample: tokens of a batch that are looked at.
+        every: after the first 32 steps, one step in so many is looked at, which makes following nearly free.
+        momentum: weight of the past in the running covariance, per batch looked at.
+        sample: tokens of such a batch that are looked at.
 
     Example:
         >>> bank = PrototypeBank(num_prototypes=4, dim=8)
@@ -86,12 +90,14 @@ class CriticalSchedule:
         steps: int,
         shape: Shape = "exponential",
         warmup: int = 0,
-        momentum: float = 0.98,
+        every: int = 8,
+        momentum: float = 0.9,
         sample: int = 512,
     ) -> None:
         check_choice("shape", shape, SHAPES)
         check_count("steps", steps)
         check_count("warmup", warmup, minimum=0)
+        check_count("every", every)
         check_count("sample", sample, minimum=2)
         if not 0 <= momentum < 1:
             raise ValueError(f"momentum: got {momentum}, expected a number from 0 to below 1")
@@ -100,7 +106,7 @@ class CriticalSchedule:
             if last > first and shape != "held":
                 raise ValueError(f"end: got {last}, expected at most start = {first}: temperatures fall")
         self.steps, self.shape, self.warmup = steps, shape, warmup
-        self.momentum, self.sample = momentum, sample
+        self.every, self.momentum, self.sample = every, momentum, sample
         self.time = 0
         self._followed: dict[str, _Followed] = {}
         self._hooks: list[RemovableHandle] = []
@@ -134,7 +140,7 @@ class CriticalSchedule:
                 device=bank.temperature.device,
                 dtype=bank.temperature.dtype,
             )
-            followed = _Followed(bank, moments, torch.empty_like(bank.temperature))
+            followed = _Followed(bank, moments)
             followed.set_fraction(self.at(self.time))
             self._followed[name] = followed
             self._hooks.append(bank.register_forward_pre_hook(followed.observe, with_kwargs=True))
@@ -159,6 +165,7 @@ class CriticalSchedule:
         """Move on by one and set the temperatures; returns a."""
         self.time += 1
         for followed in self._followed.values():
+            followed.watching = self.time < _ALWAYS_WATCHED or self.time % self.every == 0
             followed.set_fraction(self.at(self.time))
         return self.at(self.time)
 
