@@ -121,10 +121,12 @@ def test_the_registered_operators_pass_pytorchs_own_checks():
     z, bank, T = torch.randn(5, 2, 3), torch.randn(2, 4, 3), torch.ones(1, 2)
     for mask in (None, torch.rand(5) > 0.3):
         inputs = (z.clone().requires_grad_(), bank.clone().requires_grad_(), T.clone().requires_grad_(), mask, "full")
-        torch.library.opcheck(torch.ops.ddcl.readout.default, inputs)
+        verdicts = torch.library.opcheck(torch.ops.ddcl.readout.default, inputs)
+        assert set(verdicts.values()) == {"SUCCESS"}
         upstream = [torch.randn(5, 2, 3), *(torch.randn(5, 2) for _ in range(5))]
         transposed = bank.transpose(0, 2).contiguous().transpose(0, 2)
         backward = (z, transposed, T.expand(5, 2), mask, "full", upstream, [True, True, True])
-        torch.library.opcheck(
+        verdicts = torch.library.opcheck(
             torch.ops.ddcl.readout_backward.default, backward, test_utils=("test_schema", "test_faketensor")
         )
+        assert set(verdicts.values()) == {"SUCCESS"}
