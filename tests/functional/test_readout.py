@@ -118,6 +118,23 @@ class TestClosedForms:
         assert out.loss.entropy.abs() < 1e-6
         assert torch.equal(out.indices, torch.cdist(z.double(), bank.double()).argmin(-1))
 
+    @pytest.mark.parametrize("T", [1e-12, 1e-20, 1e-30, 1e-38])
+    @pytest.mark.parametrize("shape", [(5, 3), (3, 9)], ids=["V from norms", "V from pairs"])
+    def test_gradients_at_zero_temperature_are_those_of_the_nearest(self, shape, T, backend):
+        z, bank = torch.randn(7, shape[1], requires_grad=True), torch.randn(shape, requires_grad=True)
+        temperature = torch.tensor(T, requires_grad=True)
+        out = readout(z, bank, temperature, backend=backend)
+        weights = torch.randn(7, shape[1])
+        terms = out.per_token.total + out.per_token.reconstruction + out.per_token.variance
+        if T > 1e-36:  # H / T, the entropy's slope, leaves the range of float32 beyond
+            terms = terms + out.per_token.entropy
+        d_z, d_bank, d_T = torch.autograd.grad((out.centroid * weights).sum() + terms.sum(), (z, bank, temperature))
+        difference = (z - bank[out.indices]).detach()
+        torch.testing.assert_close(d_z, 4 * difference)  # L and R
+        expected = torch.zeros_like(bank).index_add_(0, out.indices, weights - 4 * difference)
+        torch.testing.assert_close(d_bank, expected)
+        assert d_T == 0
+
     def test_a_token_midway_between_two_prototypes_mixes_them_equally(self, backend):
         bank = torch.tensor([[-3.0, 0.0], [3.0, 0.0]], dtype=torch.float64)
         out = readout(torch.tensor([[0.0, 2.0]], dtype=torch.float64), bank, 0.1, backend=backend)

@@ -42,6 +42,23 @@ def test_values_and_gradients_are_those_of_the_cpu(masked, dtype, gradient):
         torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("bad", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_bad_temperature_on_the_gpu_is_refused_by_name(bad):
+    z, bank = torch.randn(5, 3, device="cuda"), torch.randn(4, 3, device="cuda")
+    with pytest.raises(ValueError, match=r"temperature: got .*, expected positive finite numbers"):
+        readout(z, bank, torch.tensor(bad, device="cuda"))
+
+
+def test_looking_at_the_temperature_can_be_spared():
+    z, bank = torch.randn(5, 3, device="cuda"), torch.randn(4, 3, device="cuda")
+    T = torch.tensor(0.7, device="cuda")
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        readout(z, bank, T, check_values=False)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
 def test_a_training_step_never_waits_for_the_gpu():
     layer = DDCLAttention(32, 8, proto_dim=16, num_heads=2, device="cuda")
     x, mask = torch.randn(4, 9, 32, device="cuda"), torch.ones(4, 9, dtype=torch.bool, device="cuda")

@@ -78,6 +78,19 @@ def test_a_tensor_as_temperature_may_change_without_compiling_again():
     assert counter.frame_count == 1
 
 
+@pytest.mark.bad_input
+@pytest.mark.parametrize("bad", [0.0, -1.0, float("nan"), float("inf")])
+def test_compiled_code_refuses_a_bad_temperature_when_it_sees_one(bad):
+    fast = compiled(lambda z, bank, T: readout(z, bank, T).centroid)
+    z, bank = torch.randn(5, 3), torch.randn(4, 3)
+    fast(z, bank, torch.tensor(1.0))
+    with pytest.raises(ValueError, match=r"temperature: got .*, expected positive finite numbers"):
+        fast(z, bank, torch.tensor(bad))
+    fast(z, bank, 1.0)
+    with pytest.raises(Exception, match=r"temperature: (got .*, )?expected a positive finite number"):
+        fast(z, bank, bad)
+
+
 @pytest.mark.slow
 def test_a_transposed_bank_trains_through_inductor():
     z, bank = torch.randn(7, 3), torch.randn(3, 5, requires_grad=True)
@@ -121,7 +134,7 @@ def test_the_registered_operators_pass_pytorchs_own_checks():
     z, bank, T = torch.randn(5, 2, 3), torch.randn(2, 4, 3), torch.ones(1, 2)
     for mask in (None, torch.rand(5) > 0.3):
         inputs = (z.clone().requires_grad_(), bank.clone().requires_grad_(), T.clone().requires_grad_(), mask, "full")
-        verdicts = torch.library.opcheck(torch.ops.ddcl.readout.default, inputs)
+        verdicts = torch.library.opcheck(torch.ops.ddcl.readout.default, (*inputs, True))
         assert set(verdicts.values()) == {"SUCCESS"}
         upstream = [torch.randn(5, 2, 3), *(torch.randn(5, 2) for _ in range(5))]
         transposed = bank.transpose(0, 2).contiguous().transpose(0, 2)

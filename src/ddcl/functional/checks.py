@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ddcl.ops import BACKENDS, GRADIENTS, autocast_enabled
+from ddcl.ops import BACKENDS, GRADIENTS, autocast_enabled, check_positive
 
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
@@ -89,25 +89,17 @@ def check_mask(mask: Any, shape: tuple[int, ...], device: torch.device) -> None:
 
 
 def check_temperature(temperature: Any, *, everywhere: bool = False) -> None:
-    """A number or float tensor, positive and finite.
-
-    Values are looked at only where that costs nothing: not while compiling, and of tensors only on the CPU or, for a
-    rare call, ``everywhere``.
-    """
+    """A number or float tensor, positive and finite; a tensor off the CPU is looked at only if ``everywhere``."""
     if isinstance(temperature, bool) or not isinstance(temperature, (numbers.Real, Tensor)):
         raise TypeError(f"temperature: got {type(temperature).__name__}, expected a number or a tensor")
     if isinstance(temperature, Tensor):
         if not temperature.dtype.is_floating_point:
             raise TypeError(f"temperature: got dtype {temperature.dtype}, expected a floating point tensor")
-        on_cpu = temperature.device.type == "cpu"
-        if torch.compiler.is_compiling() or temperature.is_meta or not (on_cpu or everywhere):
-            return
-        good = torch.isfinite(temperature) & (temperature > 0)
-        if not bool(good.all()):
-            bad = temperature[~good].flatten()[0].item()
-            raise ValueError(f"temperature: got {bad}, expected positive finite numbers")
-    elif not torch.compiler.is_compiling() and not 0 < float(temperature) < float("inf"):
-        raise ValueError(f"temperature: got {temperature}, expected a positive finite number")
+        check_positive(temperature, everywhere=everywhere)
+    elif not 0 < float(temperature) < float("inf"):
+        # the compiler may hold the number as a symbol, which has no text
+        given = "" if torch.compiler.is_compiling() else f"got {temperature}, "
+        raise ValueError("temperature: " + given + "expected a positive finite number")
 
 
 def check_count(name: str, value: Any, minimum: int = 1) -> None:

@@ -71,6 +71,7 @@ def readout(
     gradient: Gradient = "full",
     mask: Bool[Tensor, "*tokens"] | Int[Tensor, "*tokens"] | None = None,
     backend: Backend = "auto",
+    check_values: bool = True,
 ) -> Readout:
     r"""Replace each token by its soft centroid in the bank.
 
@@ -81,9 +82,8 @@ def readout(
             arithmetic is done in float32 (float64 for float64) and the centroids have the dtype of z.
         prototypes: the bank (K, m), or one bank for each of H heads, (H, K, m).
         temperature: T > 0, in the units of squared distance. A number, or a tensor that broadcasts against
-            ``z.shape[:-1]``: a scalar, one per head (H,), or one per token. May require a gradient. Its values are
-            checked on the CPU; on a GPU and in compiled code looking would mean waiting. torch.compile builds a number
-            into the code: pass a tensor there if it changes.
+            ``z.shape[:-1]``: a scalar, one per head (H,), or one per token. May require a gradient. torch.compile
+            builds a number into the code: pass a tensor there if it changes.
         gradient: ``"full"`` differentiates through the assignments q, ``"stop"`` holds them constant, which
             makes the gradient of the loss that of the free energy.
         mask: true (or nonzero) where a token counts, of shape z.shape[:-1], without the head axis. What stands
@@ -91,6 +91,8 @@ def readout(
             masked the losses are 0, with gradient 0.
         backend: ``"auto"``, or one by name: ``"reference"`` (the formulas as written, differentiable to any order,
             N x K x m memory) or ``"eager"`` (blocks of tokens, O(N m) memory, differentiable once).
+        check_values: whether to look at a temperature tensor on a GPU, which waits for the GPU. False spares that
+            where T is known to be positive; on the CPU, where looking is free, T is checked in any case.
 
     Example:
         >>> bank = torch.tensor([[0.0, 0.0], [4.0, 0.0]])
@@ -105,7 +107,7 @@ def readout(
     check_prototypes(prototypes)
     check_tokens(z, prototypes)
     mask = _token_mask(mask, z, prototypes)
-    canonical = _canonical_temperature(temperature, z, prototypes, mask)
+    canonical = _canonical_temperature(temperature, z, prototypes, mask, check_values)
 
     heads, _, dim = prototypes.shape if prototypes.dim() == 3 else (1, *prototypes.shape)
     terms = ops.readout(
@@ -115,6 +117,7 @@ def readout(
         None if mask is None else mask.reshape(-1),
         gradient,
         backend,
+        check_values and isinstance(temperature, Tensor),
     )
     free_energy = terms.total - canonical * terms.entropy
     shape = z.shape[:-1]
@@ -188,7 +191,9 @@ def _token_mask(mask: Tensor | None, z: Tensor, prototypes: Tensor) -> Tensor | 
     return mask.to(torch.bool)
 
 
-def _broadcast_temperature(temperature: float | Tensor, z: Tensor, prototypes: Tensor, mask: Tensor | None) -> Tensor:
+def _broadcast_temperature(
+    temperature: float | Tensor, z: Tensor, prototypes: Tensor, mask: Tensor | None, check_values: bool = True
+) -> Tensor:
     """T in the arithmetic's dtype, checked to be positive and to broadcast against the tokens; 1 where masked."""
     dtype = arithmetic_dtype(z.dtype)
     if not isinstance(temperature, Tensor):
@@ -209,17 +214,19 @@ def _broadcast_temperature(temperature: float | Tensor, z: Tensor, prototypes: T
     if per_token and mask is not None:
         keep = mask if prototypes.dim() == 2 else mask.unsqueeze(-1)
         temperature = torch.where(keep, temperature, 1.0)
-    check_temperature(temperature)
+    check_temperature(temperature, everywhere=check_values)
     return temperature.to(device=z.device, dtype=dtype)
 
 
-def _canonical_temperature(temperature: float | Tensor, z: Tensor, prototypes: Tensor, mask: Tensor | None) -> Tensor:
+def _canonical_temperature(
+    temperature: float | Tensor, z: Tensor, prototypes: Tensor, mask: Tensor | None, check_values: bool
+) -> Tensor:
     """(1, H) where T is the same for all tokens, else (N, H)."""
     heads = prototypes.shape[0] if prototypes.dim() == 3 else 1
     if not isinstance(temperature, Tensor):
         check_temperature(temperature)
         return torch.full((1, heads), temperature, dtype=arithmetic_dtype(z.dtype), device=z.device)
-    found = _broadcast_temperature(temperature, z, prototypes, mask)
+    found = _broadcast_temperature(temperature, z, prototypes, mask, check_values)
     own_axes = prototypes.dim() - 2  # 1 when the last axis of T may be the heads, 0 otherwise
     if all(size == 1 for size in found.shape[: found.dim() - own_axes]):
         return found.reshape(1, -1).expand(1, heads)

@@ -155,6 +155,7 @@ class PrototypeBank(nn.Module):
             gradient=self.gradient,
             mask=mask,
             backend=self.backend,
+            check_values=False,  # set_temperature has looked
         )
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:

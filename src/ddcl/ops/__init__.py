@@ -5,6 +5,7 @@ from ddcl.ops.dispatch import Choice, choose, readout
 from ddcl.ops.nearest import nearest, squared_distances
 from ddcl.ops.precision import autocast_enabled, without_autocast
 from ddcl.ops.types import BACKENDS, GRADIENTS, Backend, Gradient, TokenTerms, arithmetic_dtype
+from ddcl.ops.values import check_positive
 
 __all__ = [
     "BACKENDS",
@@ -16,6 +17,7 @@ __all__ = [
     "arithmetic_dtype",
     "autocast_enabled",
     "bank_center",
+    "check_positive",
     "choose",
     "nearest",
     "readout",

@@ -8,9 +8,9 @@ import torch
 # enough to fill the machine. `python -m benchmarks blocks` measures the choice.
 BLOCK_NUMBERS = {"cpu": 2**20, "cuda": 2**25}
 
-# Assignments of up to this many numbers (N x H x K) are kept from the forward to the backward pass instead of
-# being computed again: 16 MiB in float32.
-KEPT_NUMBERS = 2**22
+# Of the assignments (N x H x K) this many numbers are kept from the forward to the backward pass instead of
+# being computed again: 64 MiB in float32.
+KEPT_NUMBERS = 2**24
 
 
 def block_rows(rows: int, row_width: int, device: torch.device) -> int:

@@ -18,3 +18,9 @@ def bank_center(bank: Float[Tensor, "*heads K m"]) -> Float[Tensor, "*heads 1 m"
     center = bank.mean(-2, keepdim=True)
     worth = 2 * center.square().sum(-1, keepdim=True) > bank.square().sum(-1, keepdim=True).mean(-2, keepdim=True)
     return torch.where(worth, center, 0.0)
+
+
+def worth_centring(bank: Float[Tensor, "K m"], squared_norm: Float[Tensor, " K"]) -> bool:
+    """Whether ``bank_center`` is anything but zero, given the prototypes' squared lengths; looks at values."""
+    total = bank.sum(0)
+    return 2 * torch.dot(total, total).item() > squared_norm.sum().item() * bank.shape[0]

@@ -34,7 +34,9 @@ def readout(
     mask: Bool[Tensor, " N"] | None,
     gradient: Gradient,
     backend: Backend,
+    check_values: bool = True,
 ) -> TokenTerms:
     """Run the operation on canonical shapes; ``rows`` is 1 or N."""
-    run = {"reference": reference.readout, "eager": registration.readout}[choose(backend).backend]
-    return run(z, prototypes, temperature, mask, gradient)
+    if choose(backend).backend == "reference":
+        return reference.readout(z, prototypes, temperature, mask, gradient)
+    return registration.readout(z, prototypes, temperature, mask, gradient, check_values)

@@ -15,27 +15,42 @@ from torch import Tensor
 from ddcl.ops import eager
 from ddcl.ops.blocks import KEPT_NUMBERS
 from ddcl.ops.types import Gradient, TokenTerms
+from ddcl.ops.values import check_positive
 
 _SCHEMA = "Tensor z, Tensor prototypes, Tensor temperature, Tensor? mask, str gradient"
+_CHECKED_SCHEMA = f"{_SCHEMA}, bool check_values"
 
 
-def readout(z: Tensor, prototypes: Tensor, temperature: Tensor, mask: Tensor | None, gradient: Gradient) -> TokenTerms:
-    """The eager backend, differentiable once and visible to the compiler."""
+def readout(
+    z: Tensor,
+    prototypes: Tensor,
+    temperature: Tensor,
+    mask: Tensor | None,
+    gradient: Gradient,
+    check_values: bool = True,
+) -> TokenTerms:
+    """The eager backend, differentiable once and visible to the compiler.
+
+    A temperature that only compiled code will see is checked when that code runs.
+    """
     if torch.compiler.is_compiling() or z.is_meta:
-        return TokenTerms(*_forward(z, prototypes, temperature, mask, gradient))
+        return TokenTerms(*_forward(z, prototypes, temperature, mask, gradient, check_values))
+    tracked = torch.is_grad_enabled() and (z.requires_grad or prototypes.requires_grad or temperature.requires_grad)
+    if not tracked and torch._C._functorch.peek_interpreter_stack() is None:
+        return eager.forward(z, prototypes, temperature, mask)[0]
     return TokenTerms(*_Eager.apply(z, prototypes, temperature, mask, gradient))
 
 
 class _Eager(torch.autograd.Function):
-    """The operation in plain PyTorch; q, while small enough to be held whole, is kept for the backward pass."""
+    """The operation in plain PyTorch; q, as far as it may be held, is kept for the backward pass."""
 
     @staticmethod
     def forward(
         ctx: Any, z: Tensor, prototypes: Tensor, temperature: Tensor, mask: Tensor | None, gradient: Gradient
     ) -> tuple[Tensor, ...]:
-        small = z.shape[0] * prototypes.shape[0] * prototypes.shape[1] <= KEPT_NUMBERS
-        keep = small and (ctx.needs_input_grad[0] or ctx.needs_input_grad[1])
-        terms, kept = eager.forward(z, prototypes, temperature, mask, keep)
+        needs_q = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
+        rows = min(z.shape[0], KEPT_NUMBERS // (prototypes.shape[0] * prototypes.shape[1]))
+        terms, kept = eager.forward(z, prototypes, temperature, mask, rows if needs_q else 0)
         ctx.gradient = gradient
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(terms.indices)
@@ -74,16 +89,19 @@ def _refuse_second_derivative(ctx: Any, *grads: Tensor | None) -> Any:
 @torch.library.custom_op(
     "ddcl::readout",
     mutates_args=(),
-    schema=f"({_SCHEMA}) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    schema=f"({_CHECKED_SCHEMA}) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 def _forward(
-    z: Tensor, prototypes: Tensor, temperature: Tensor, mask: Tensor | None, gradient: str
+    z: Tensor, prototypes: Tensor, temperature: Tensor, mask: Tensor | None, gradient: str, check_values: bool
 ) -> tuple[Tensor, ...]:
+    check_positive(temperature, everywhere=check_values)
     return tuple(eager.forward(z, prototypes, temperature, mask)[0])
 
 
 @_forward.register_fake
-def _(z: Tensor, prototypes: Tensor, temperature: Tensor, mask: Tensor | None, gradient: str) -> tuple[Tensor, ...]:
+def _(
+    z: Tensor, prototypes: Tensor, temperature: Tensor, mask: Tensor | None, gradient: str, check_values: bool
+) -> tuple[Tensor, ...]:
     return tuple(eager.empty_terms(z))
 
 
@@ -131,7 +149,7 @@ def _(
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    z, prototypes, temperature, mask, ctx.gradient = inputs
+    z, prototypes, temperature, mask, ctx.gradient, _ = inputs
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(output[-1])
     ctx.save_for_backward(z, prototypes, temperature, mask)
@@ -143,7 +161,7 @@ def _differentiate(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]
     upstream = list(grads[: len(eager.Upstream._fields)])
     found = _backward(z, prototypes, temperature, mask, ctx.gradient, upstream, needed)
     wanted = (grad if flag else None for grad, flag in zip(found, needed, strict=True))
-    return (*wanted, None, None)
+    return (*wanted, None, None, None)
 
 
 _forward.register_autograd(_differentiate, setup_context=_save)

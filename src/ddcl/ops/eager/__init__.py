@@ -5,7 +5,7 @@ is O(N m). The formulas, per token and head, with x and p centred on the bank's 
 far from the origin (the operation is translation equivariant, and float32 would spend its digits on the offset):
 
 .. math::
-    g_k = 2 x \cdot p_k - |p_k|^2, \quad \Delta_k = \max_j g_j - g_k = d_k - \min_j d_j, \quad
+    g_k = 2 x \cdot p_k - |p_k|^2, \quad \Delta_k = d_k - \min_j d_j = \max_j g_j - g_k, \quad
     q_k = e^{-\Delta_k / T} / Z
 
     L = \min d + \textstyle\sum_k q_k \Delta_k, \quad R = |x - \mu|^2, \quad

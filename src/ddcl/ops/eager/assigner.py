@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ddcl.ops.blocks import block_rows, row_blocks
-from ddcl.ops.centring import bank_center
+from ddcl.ops.centring import bank_center, worth_centring
 from ddcl.ops.types import arithmetic_dtype
 from ddcl.shapes import Bool, Float
 
@@ -24,29 +24,32 @@ class Assigner:
         prototypes: Float[Tensor, "K m"],
         temperature: Float[Tensor, " rows"],
         mask: Bool[Tensor, " N"] | None,
-        kept: Float[Tensor, "N K"] | None,
+        kept: Float[Tensor, "rows_kept K"] | None,
     ) -> None:
         bank = prototypes.to(arithmetic_dtype(z.dtype))
         self.z, self.mask, self.kept = z, mask, kept
-        center = bank_center(bank).squeeze(0)
+        self.count, self.width = z.shape[0], bank.shape[0]
+        self.points = bank  # (K, m)
+        self.center: Tensor | None = None
+        self.squared_norm = bank.square().sum(-1)  # (K,)
         # on a CPU two passes over the tokens can be saved; on a GPU looking would mean waiting
-        self.center = None if bank.device.type == "cpu" and not bool(center.any()) else center
-        self.points = bank if self.center is None else bank - self.center  # (K, m)
-        self.squared_norm = self.points.square().sum(-1)  # (K,)
+        if bank.device.type != "cpu" or worth_centring(bank, self.squared_norm):
+            self.center = bank_center(bank).squeeze(0)
+            self.points = bank - self.center
+            self.squared_norm = self.points.square().sum(-1)
         self.doubled = (2 * self.points).mT.contiguous()  # (m, K): products run fastest row-major
         # 1 / T stays finite even for the smallest T, so that 0 / T is 0
-        self.per_temperature = temperature.reciprocal().clamp_max(torch.finfo(bank.dtype).max)[:, None]
-        self.minus_per_temperature = -self.per_temperature
-        self._rows = block_rows(len(z), max(prototypes.shape), z.device)
+        self.per_temperature = temperature.reciprocal().clamp_max_(torch.finfo(bank.dtype).max).unsqueeze(-1)
+        self._rows = block_rows(self.count, max(bank.shape), z.device)
         self._scratch: dict[str, Tensor] = {}
 
     def blocks(self) -> list[slice]:
         """The rows of each block."""
-        return row_blocks(len(self.z), self._rows)
+        return row_blocks(self.count, self._rows)
 
     def part(self, values: Tensor, rows: slice) -> Tensor:
         """The block's rows of a tensor with a row for each token; without the cost of a view if that is all."""
-        return values if self._rows == len(self.z) else values[rows]
+        return values if self._rows == self.count else values[rows]
 
     def scratch(self, name: str, rows: slice, width: int) -> Tensor:
         """A buffer (n, width) that every block reuses under this name."""
@@ -57,7 +60,7 @@ class Assigner:
 
     def wide(self, name: str, rows: slice) -> Tensor:
         """Scratch (n, K)."""
-        return self.scratch(name, rows, len(self.points))
+        return self.scratch(name, rows, self.width)
 
     def narrow(self, name: str, rows: slice) -> Tensor:
         """Scratch (n, m)."""
@@ -65,7 +68,13 @@ class Assigner:
 
     def rows_of(self, values: Tensor, rows: slice) -> Tensor:
         """The block of a tensor that has one row for each token or one for all."""
-        return values if len(values) == 1 else self.part(values, rows)
+        return values if values.shape[0] == 1 else self.part(values, rows)
+
+    def kept_part(self, rows: slice) -> Tensor | None:
+        """The block's rows of the kept assignments, None if these were not kept."""
+        if self.kept is None or rows.stop > self.kept.shape[0]:
+            return None
+        return self.part(self.kept, rows)
 
     def tokens(self, rows: slice) -> Tensor:
         """Centred tokens x, zero where masked: masked content goes no further than here."""
@@ -81,12 +90,13 @@ class Assigner:
         return torch.mm(x, self.doubled, out=self.wide("scores", rows)).sub_(self.squared_norm)
 
     def assignments(self, scores: Tensor, best: Tensor, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
-        """Delta (in place of the scores), q and the partition sum Z."""
-        excess = torch.sub(best, scores, out=scores)
-        q = self.wide("q", rows) if self.kept is None else self.part(self.kept, rows)
-        torch.mul(excess, self.rows_of(self.minus_per_temperature, rows), out=q).exp_()
+        """-Delta (in place of the scores), q and the partition sum Z, (n, 1)."""
+        deficit = scores.sub_(best)
+        kept = self.kept_part(rows)
+        q = self.wide("q", rows) if kept is None else kept
+        torch.mul(deficit, self.rows_of(self.per_temperature, rows), out=q).exp_()
         partition = q.sum(-1, keepdim=True)
-        return excess, q.mul_(partition.reciprocal()), partition.squeeze(-1)
+        return deficit, q.mul_(partition.reciprocal()), partition
 
     def half_pair_distances(self) -> Tensor:
         """D / 2 with D_jk = |p_j - p_k|^2, so that V = q . (D / 2) q."""

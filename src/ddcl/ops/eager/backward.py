@@ -84,13 +84,13 @@ def _load_upstream(upstream: Upstream, mask: Tensor | None, rows: slice, head: i
 def _backward_block(assign: Assigner, rows: slice, up: Upstream, gradient: Gradient, target: InputGradients) -> None:
     """One block of the formulas of the package: writes x, adds to the bank and to T."""
     x = assign.tokens(rows)
-    q, excess, nearest = _recall(assign, x, rows, up)
+    q, deficit, nearest = _recall(assign, x, rows, up)
     mu = residual = None
     if up.reconstruction is not None or up.variance is not None:
         mu = torch.mm(q, assign.points, out=assign.narrow("mu", rows))
         residual = torch.sub(x, mu, out=assign.narrow("difference", rows))
 
-    flow = _flow(assign, rows, up, gradient, x, residual, q, excess, target.temperature)
+    flow = _flow(assign, rows, up, gradient, x, residual, q, deficit, target.temperature)
     toward_nearest = None
     if up.quantization is not None and nearest is not None:
         toward_nearest = (x - assign.points.index_select(0, nearest)) * (2 * up.quantization)
@@ -115,13 +115,14 @@ def _backward_block(assign: Assigner, rows: slice, up: Upstream, gradient: Gradi
 
 
 def _recall(assign: Assigner, x: Tensor, rows: slice, up: Upstream) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """q of this block: kept, or computed anew with Delta and the nearest prototypes."""
-    if assign.kept is not None:
-        return assign.part(assign.kept, rows), None, None
+    """q of this block: kept, or computed anew with -Delta and the nearest prototypes."""
+    kept = assign.kept_part(rows)
+    if kept is not None:
+        return kept, None, None
     scores = assign.scores(x, rows)
     nearest = None if up.quantization is None else scores.argmax(-1)
-    excess, q, _ = assign.assignments(scores, scores.amax(-1, keepdim=True), rows)
-    return q, excess, nearest
+    deficit, q, _ = assign.assignments(scores, scores.amax(-1, keepdim=True), rows)
+    return q, deficit, nearest
 
 
 def _flow(
@@ -132,7 +133,7 @@ def _flow(
     x: Tensor,
     residual: Tensor | None,
     q: Tensor,
-    excess: Tensor | None,
+    deficit: Tensor | None,
     grad_temperature: Tensor | None,
 ) -> Tensor | None:
     """W, how strongly tokens and prototypes move each other; adds what reaches T."""
@@ -145,15 +146,15 @@ def _flow(
     if gradient == "stop" or pull is None:
         return None if up.total is None else torch.mul(q, -2 * up.total, out=flow)
 
-    torch.mm(pull, assign.doubled, out=flow)  # 2 a
+    slopes = torch.mm(pull, assign.doubled, out=assign.wide("slopes", rows))  # 2 a
     if slope is not None:
-        flow.addcmul_(assign.squared_norm, slope, value=2)
-    mean = flow.mul_(per_t).mul_(q).sum(-1, keepdim=True)
-    if grad_temperature is not None and excess is not None:
-        d_t = (flow * excess).sum(-1) - mean.squeeze(-1) * (q * excess).sum(-1)
-        d_t *= per_t.squeeze(-1) / 2
-        grad_temperature += d_t.sum() if len(grad_temperature) == 1 else d_t
-    return flow.addcmul_(q, mean if up.total is None else mean + 2 * up.total, value=-1)
+        slopes.addcmul_(assign.squared_norm, slope, value=2)
+    torch._softmax_backward_data(slopes, q, -1, q.dtype, grad_input=flow)  # 2 u
+    flow.mul_(per_t)  # not before: at the smallest T a / T overflows where u is 0
+    if grad_temperature is not None and deficit is not None:
+        d_t = (flow * deficit).sum(-1).mul_(per_t.squeeze(-1)).div_(-2)
+        grad_temperature += d_t.sum() if grad_temperature.shape[0] == 1 else d_t
+    return flow if up.total is None else flow.addcmul_(q, up.total, value=-2)
 
 
 def _add_to_bank(

@@ -33,15 +33,15 @@ def forward(
     prototypes: Float[Tensor, "H K m"],
     temperature: Float[Tensor, "rows H"],
     mask: Bool[Tensor, " N"] | None,
-    keep: bool = False,
+    keep: int = 0,
 ) -> tuple[TokenTerms, Tensor | None]:
-    """All outputs, head by head and block by block, and q (N, H, K) if it is to be kept."""
+    """All outputs, head by head and block by block, and q (keep, H, K) of the first ``keep`` tokens."""
     out = empty_terms(z)
-    kept = out.total.new_empty(*z.shape[:2], prototypes.shape[1]) if keep else None
-    by_head = [TokenTerms(*values) for values in zip(*(term.unbind(1) for term in out), strict=True)]
-    for head, terms in enumerate(by_head):
-        of_head = None if kept is None else kept[:, head]
-        _forward_head(Assigner(z[:, head], prototypes[head], temperature[:, head], mask, of_head), terms)
+    kept = out.total.new_empty(keep, prototypes.shape[0], prototypes.shape[1]) if keep else None
+    for head in range(prototypes.shape[0]):
+        of_head = None if kept is None else kept.select(1, head)
+        assign = Assigner(z.select(1, head), prototypes[head], temperature.select(1, head), mask, of_head)
+        _forward_head(assign, TokenTerms(*(term.select(1, head) for term in out)))
     if mask is not None:
         masked = ~mask[:, None]
         out.centroid.masked_fill_(masked[..., None], 0.0)
@@ -60,46 +60,46 @@ class _Sums(NamedTuple):
     """Per token of one head, what the blocks leave for the terms."""
 
     partition: Tensor  # Z
-    excess: Tensor  # sum_k q_k Delta_k
+    deficit: Tensor  # -sum_k q_k Delta_k
     norm: Tensor  # sum_k q_k |p_k|^2
     mu_squared: Tensor  # |mu|^2
 
 
 def _forward_head(assign: Assigner, out: TokenTerms) -> None:
     """Sums over prototypes block by block, then the terms they make, for all tokens of one head."""
-    sums = _Sums(*out.total.new_empty(len(_Sums._fields), len(out.total)))
+    sums = _Sums(*out.total.new_empty(len(_Sums._fields), assign.count).unbind())
     # V from pairs of prototypes is exact at any scale, and cheap while the bank is small
-    pairs = assign.half_pair_distances() if 2 * len(assign.points) <= assign.points.shape[1] else None
+    pairs = assign.half_pair_distances() if 2 * assign.width <= assign.points.shape[1] else None
     for rows in assign.blocks():
         block_sums = _Sums(*(assign.part(values, rows) for values in sums))
         _forward_block(assign, rows, pairs, block_sums, TokenTerms(*(assign.part(values, rows) for values in out)))
     if pairs is not None:
         torch.add(out.reconstruction, out.variance, out=out.total)
-        torch.sub(out.total, sums.excess, out=out.quantization).clamp_min_(0.0)
+        torch.add(out.total, sums.deficit, out=out.quantization).clamp_min_(0.0)
     else:
-        torch.add(out.quantization, sums.excess, out=out.total)
+        torch.sub(out.quantization, sums.deficit, out=out.total)
         # of the two other expressions of V, the one that subtracts the smaller numbers
         variance = torch.where(out.total < sums.norm, out.total - out.reconstruction, sums.norm - sums.mu_squared)
         torch.clamp_min(variance, 0.0, out=out.variance)
         torch.add(out.reconstruction, out.variance, out=out.total)
-    torch.addcmul(sums.partition.log_(), sums.excess, assign.per_temperature.squeeze(-1), out=out.entropy)
+    per_temperature = assign.per_temperature.squeeze(-1)
+    torch.addcmul(sums.partition.log_(), sums.deficit, per_temperature, value=-1, out=out.entropy)
 
 
 def _forward_block(assign: Assigner, rows: slice, pairs: Tensor | None, sums: _Sums, out: TokenTerms) -> None:
     x = assign.tokens(rows)
     scores = assign.scores(x, rows)
-    best, indices = scores.max(-1, keepdim=True)
-    indices = indices.squeeze(-1)
+    best, indices = scores.max(-1)
     out.indices.copy_(indices)
-    excess, q, partition = assign.assignments(scores, best, rows)
-    sums.partition.copy_(partition)
-    torch.sum(excess.mul_(q), -1, out=sums.excess)
+    deficit, q, partition = assign.assignments(scores, best.unsqueeze(-1), rows)
+    sums.partition.copy_(partition.squeeze(-1))
+    torch.sum(deficit.mul_(q), -1, out=sums.deficit)
 
     same = out.centroid.dtype == x.dtype
     mu = torch.mm(q, assign.points, out=out.centroid if same else assign.narrow("mu", rows))
     difference = assign.narrow("difference", rows)
     if pairs is not None:
-        torch.sum(torch.mm(q, pairs, out=excess).mul_(q), -1, out=out.variance)
+        torch.sum(torch.mm(q, pairs, out=deficit).mul_(q), -1, out=out.variance)
     else:
         torch.mv(q, assign.squared_norm, out=sums.norm)
         _squared_length(mu, out=sums.mu_squared)
