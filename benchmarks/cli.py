@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.environment import load, provenance
 from benchmarks.registry import BENCHMARKS
 from benchmarks.results import write_csv
+from ddcl.experiments.environment import environment, load
 
 RESULTS = Path(__file__).parent / "results"
 BUSY = 0.5  # load average before the first measurement
@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run ``python -m benchmarks NAME [--quick] [--out PATH]``."""
     options = _parser().parse_args(argv)
     # the path of --out is left out: results name no folder of the machine they were made on
-    origin = provenance(f"python -m benchmarks {options.name}{' --quick' if options.quick else ''}")
+    origin = environment(f"python -m benchmarks {options.name}{' --quick' if options.quick else ''}")
     if load() > BUSY:
         # taking turns evens out drift, not contention: threads waiting for a core slow some operations more than others
         print(f"the machine is busy (load {load():.2f}): the ratios may not be those of a quiet one", file=sys.stderr)

@@ -11,7 +11,18 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "ddcl"
 # lowest first; what is not named here may not exist
-FLOORS = [["shapes", "version"], ["ops"], ["functional"], ["nn"], ["training"]]
+FLOORS = [
+    ["shapes", "version"],
+    ["ops"],
+    ["functional"],
+    ["nn"],
+    ["training"],
+    ["rivals"],
+    ["experiments"],
+    ["report"],
+    ["cli"],
+    ["__main__"],
+]
 LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
 MODULES = [path for path in sorted(SOURCE.rglob("*.py")) if path != SOURCE / "__init__.py"]
 

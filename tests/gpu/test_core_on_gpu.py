@@ -11,6 +11,9 @@ from ddcl import DDCLAttention, PrototypeBank, readout
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode:UserWarning"),
+    # PyTorch's own modules warn about each other while compiling
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 
 

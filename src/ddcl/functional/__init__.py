@@ -20,9 +20,25 @@ from ddcl.functional.initialisation import (
     kmeans,
     kmeans_plus_plus,
 )
+from ddcl.functional.phases import PhaseDiagram, effective_prototypes, phase_diagram
 from ddcl.functional.readout import Readout, assignments, readout
+from ddcl.functional.resolution import resolving_temperature
 from ddcl.functional.separation import barrier, distinct_prototypes, separation
 from ddcl.functional.soft_kmeans import CellMoments, cell_moments, soft_kmeans_step
+from ddcl.functional.stability import (
+    DescentTrace,
+    RatioBound,
+    Spectrum,
+    TimeScales,
+    barrier_strength,
+    coupled_jacobian,
+    coupled_spectrum,
+    descended_loss,
+    lyapunov,
+    ratio_bound,
+    temperature_slope,
+    time_scales,
+)
 from ddcl.functional.usage import SoftUsage, Usage, perplexity, soft_usage, usage
 
 __all__ = [
@@ -32,28 +48,44 @@ __all__ = [
     "CellMoments",
     "Covariance",
     "Decomposition",
+    "DescentTrace",
     "InitMethod",
     "KMeans",
+    "PhaseDiagram",
+    "RatioBound",
     "Readout",
     "SoftUsage",
+    "Spectrum",
     "SplitModes",
+    "TimeScales",
     "Usage",
     "assignments",
     "barrier",
+    "barrier_strength",
     "cell_moments",
+    "coupled_jacobian",
+    "coupled_spectrum",
     "covariance",
     "critical_temperature",
+    "descended_loss",
     "distinct_prototypes",
+    "effective_prototypes",
     "farthest_point",
     "initial_prototypes",
     "kmeans",
     "kmeans_plus_plus",
+    "lyapunov",
     "perplexity",
+    "phase_diagram",
+    "ratio_bound",
     "readout",
+    "resolving_temperature",
     "separation",
     "soft_kmeans_step",
     "soft_usage",
     "split_margins",
     "split_modes",
+    "temperature_slope",
+    "time_scales",
     "usage",
 ]

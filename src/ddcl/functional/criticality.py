@@ -51,27 +51,46 @@ def covariance(z: Batches, *, mask: Tensor | None = None, num_heads: int | None 
         tensor([[1., 0.],
                 [0., 0.]], dtype=torch.float64)
     """
-    count, mean, scatter = 0, None, None
+    sums = MomentSums()
     for tokens in token_batches(z, mask, num_heads=num_heads):
+        sums.add(tokens)
+    found = sums.result()
+    return found if num_heads else Covariance(found.num_tokens, found.mean[0], found.matrix[0])
+
+
+class MomentSums:
+    """Mean and scatter per head, gathered over batches in float64."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.mean: Tensor | None = None
+        self.scatter: Tensor | None = None
+
+    @torch.no_grad()
+    def add(self, tokens: Float[Tensor, "N H m"]) -> None:
+        """Take in a batch."""
         if not len(tokens):
-            continue
+            return
         x = tokens.to(torch.float64).transpose(0, 1)  # (H, n, m)
         batch_mean = x.mean(1)
         x = x - batch_mean.unsqueeze(1)
         batch_scatter = x.mT @ x
-        if mean is None or scatter is None:
-            count, mean, scatter = len(tokens), batch_mean, batch_scatter
-            continue
+        if self.mean is None or self.scatter is None:
+            self.count, self.mean, self.scatter = len(tokens), batch_mean, batch_scatter
+            return
         # two sets of moments into one (Chan, Golub and LeVeque)
-        merged = count + len(tokens)
-        shift = batch_mean - mean
-        scatter = scatter + batch_scatter + shift.unsqueeze(-1) * shift.unsqueeze(-2) * (count * len(tokens) / merged)
-        mean = mean + shift * (len(tokens) / merged)
-        count = merged
-    if mean is None or scatter is None:
-        raise ValueError("z: got no unmasked tokens, expected at least one")
-    matrix = scatter / count
-    return Covariance(count, mean, matrix) if num_heads else Covariance(count, mean[0], matrix[0])
+        merged = self.count + len(tokens)
+        shift = batch_mean - self.mean
+        between = shift.unsqueeze(-1) * shift.unsqueeze(-2) * (self.count * len(tokens) / merged)
+        self.scatter = self.scatter + batch_scatter + between
+        self.mean = self.mean + shift * (len(tokens) / merged)
+        self.count = merged
+
+    def result(self) -> Covariance:
+        """Moments per head, (H, m) and (H, m, m)."""
+        if self.mean is None or self.scatter is None:
+            raise ValueError("z: got no unmasked tokens, expected at least one")
+        return Covariance(self.count, self.mean, self.scatter / self.count)
 
 
 def critical_temperature(
@@ -158,7 +177,7 @@ def split_modes(
     banks = (prototypes if num_heads else prototypes[None]).double()
     temperatures = torch.as_tensor(temperature, dtype=torch.float64, device=banks.device)
     temperatures = temperatures.flatten().expand(len(banks))
-    sums = [_SplitSums(bank, float(t), gradient) for bank, t in zip(banks, temperatures, strict=True)]
+    sums = [SplitSums(bank, float(t), gradient) for bank, t in zip(banks, temperatures, strict=True)]
     for tokens in token_batches(z, mask, num_heads=num_heads, dim=prototypes.shape[-1]):
         for head, one in enumerate(sums):
             one.add(tokens[:, head].double())
@@ -166,7 +185,7 @@ def split_modes(
     return SplitModes(margins, directions, masses) if num_heads else SplitModes(margins[0], directions[0], masses[0])
 
 
-class _SplitSums:
+class SplitSums:
     """The sums in A_k for one bank, gathered over batches."""
 
     def __init__(self, bank: Tensor, temperature: float, gradient: Gradient) -> None:
@@ -176,11 +195,17 @@ class _SplitSums:
         self.members = (labels[:, None] == labels).double()  # which prototypes coincide
         self.mass = bank.new_zeros(K)
         self.identity = bank.new_zeros(K)
-        self.outer = bank.new_zeros(K, m, m)
+        # moments of the weighted tokens about one origin; result() moves them to each prototype
+        self.origin = bank.mean(0)
+        self.weight = bank.new_zeros(K)
+        self.first = bank.new_zeros(K, m)
+        self.second = bank.new_zeros(K, m * m)
 
-    def add(self, x: Tensor) -> None:
+    def add(self, x: Float[Tensor, "N m"]) -> None:
+        """Take in tokens, in the dtype of the bank."""
         T = self.temperature
-        for rows in row_blocks(len(x), block_rows(len(x), max(self.bank.shape), x.device)):
+        K, m = self.bank.shape
+        for rows in row_blocks(len(x), block_rows(len(x), max(K, m * m), x.device)):
             block = x[rows]
             distances = squared_distances(block, self.bank)
             q = assignments(block, self.bank, T)
@@ -189,12 +214,18 @@ class _SplitSums:
             self.mass += q.sum(0)
             identity, outer = (q, q) if self.gradient == "stop" else (q * (1 - excess), q * (1 - excess / 2))
             self.identity += identity.sum(0)
-            for k, center in enumerate(self.bank):
-                shifted = block - center
-                self.outer[k] += (shifted * outer[:, k, None]).mT @ shifted
+            shifted = block - self.origin
+            self.weight += outer.sum(0)
+            self.first += outer.mT @ shifted
+            self.second += outer.mT @ (shifted.unsqueeze(-1) * shifted.unsqueeze(-2)).flatten(1)
 
     def result(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Margins (K,), directions (K, m) and masses (K,)."""
         eye = torch.eye(self.bank.shape[1], dtype=self.bank.dtype, device=self.bank.device)
         factor = CRITICAL_FACTOR[self.gradient] / self.temperature
-        values, vectors = torch.linalg.eigh(self.identity[:, None, None] * eye - factor * self.outer)
+        p = self.bank - self.origin
+        cross = self.first.unsqueeze(-1) * p.unsqueeze(-2)
+        own = self.weight[:, None, None] * p.unsqueeze(-1) * p.unsqueeze(-2)
+        outer = self.second.reshape(cross.shape) - cross - cross.mT + own  # sum of (z - p)(z - p)'
+        values, vectors = torch.linalg.eigh(self.identity[:, None, None] * eye - factor * outer)
         return values[:, 0], vectors[:, :, 0], self.mass

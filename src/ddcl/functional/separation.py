@@ -45,6 +45,8 @@ def barrier(prototypes: Float[Tensor, "*heads K m"], strength: float) -> Float[T
     if not 0 <= strength < float("inf"):
         raise ValueError(f"strength: got {strength}, expected a finite number of at least 0")
     total = torch.zeros((), dtype=arithmetic_dtype(prototypes.dtype), device=prototypes.device)
+    if strength == 0:
+        return total  # also of a merged bank, where the sum is infinite
     for bank in _banks(prototypes):
         for rows in row_blocks(len(bank), block_rows(len(bank), bank.numel(), bank.device)):
             # differences, not the expanded product: the pairs that matter are the closest ones
@@ -78,11 +80,11 @@ def distinct_prototypes(
     if sizes.numel() not in (1, len(banks)) or not bool((sizes >= 0).all()):
         raise ValueError(f"scale: got {scale}, expected a number of at least 0, or one for each of {len(banks)} heads")
     scales = sizes.flatten().expand(len(banks)).tolist()
-    counts = [len(_groups(bank, tolerance * size).unique()) for bank, size in zip(banks, scales, strict=True)]
+    counts = [len(prototype_groups(bank, tolerance * size).unique()) for bank, size in zip(banks, scales, strict=True)]
     return torch.tensor(counts, device=prototypes.device).reshape(prototypes.shape[:-2])
 
 
-def _groups(bank: Float[Tensor, "K m"], threshold: float) -> Int[Tensor, " K"]:
+def prototype_groups(bank: Float[Tensor, "K m"], threshold: float) -> Int[Tensor, " K"]:
     """A label for each prototype, the same for those closer than the squared distance ``threshold``."""
     bank = bank.detach().double()
     labels = torch.arange(len(bank), device=bank.device)

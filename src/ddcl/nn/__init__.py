@@ -2,5 +2,6 @@
 
 from ddcl.nn.attention import AttentionOutput, DDCLAttention
 from ddcl.nn.bank import PrototypeBank
+from ddcl.nn.normalisation import NORMALISATIONS, Normalisation, TokenNorm
 
-__all__ = ["AttentionOutput", "DDCLAttention", "PrototypeBank"]
+__all__ = ["NORMALISATIONS", "AttentionOutput", "DDCLAttention", "Normalisation", "PrototypeBank", "TokenNorm"]

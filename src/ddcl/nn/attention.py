@@ -14,6 +14,7 @@ from ddcl.functional.batches import masked_batches
 from ddcl.functional.checks import check_count, check_float_tensor, check_mask
 from ddcl.functional.outputs import TupleLike, register_output
 from ddcl.nn.bank import PrototypeBank
+from ddcl.nn.normalisation import Normalisation, TokenNorm
 from ddcl.ops import Backend, Gradient, autocast_enabled
 from ddcl.shapes import Bool, Float, Int
 
@@ -49,6 +50,8 @@ class DDCLAttention(nn.Module):
         num_prototypes: K, for each head.
         proto_dim: m, the dimension the heads share; a multiple of ``num_heads``. None: ``dim``.
         num_heads: H; each head has K prototypes of dimension m / H.
+        normalise: what is done to the projected tokens before they meet the bank, see :class:`TokenNorm`; with several
+            heads ``"unit"`` and ``"layer"`` act on each.
         temperature, gradient, backend: see :class:`PrototypeBank`.
         eps: of the LayerNorm.
 
@@ -67,6 +70,7 @@ class DDCLAttention(nn.Module):
         *,
         proto_dim: int | None = None,
         num_heads: int = 1,
+        normalise: Normalisation = "none",
         temperature: float | Tensor | None = None,
         gradient: Gradient = "full",
         backend: Backend = "auto",
@@ -86,6 +90,7 @@ class DDCLAttention(nn.Module):
         self.dim, self.num_heads, self.head_dim = dim, num_heads, width // num_heads
         projected = num_heads > 1 or proto_dim is not None
         self.project = nn.Linear(dim, width, bias=False, **place) if projected else nn.Identity()
+        self.enter = TokenNorm(width if normalise == "standard" else self.head_dim, normalise, **place)
         self.bank = PrototypeBank(
             num_prototypes,
             self.head_dim,
@@ -105,7 +110,7 @@ class DDCLAttention(nn.Module):
     ) -> AttentionOutput:
         """Tokens x (B, T, dim), mask (B, T) true where a token counts."""
         x, mask = self._without_masked(x, mask)
-        found = self.bank(self._to_heads(x), mask)
+        found = self.bank(self._to_heads(x, mask), mask)
         joined = found.centroid if self.num_heads == 1 else found.centroid.flatten(-2)
         hidden = self.norm(x + self.output(joined))
         if mask is not None:
@@ -122,7 +127,7 @@ class DDCLAttention(nn.Module):
         """
         if isinstance(data, Tensor):
             x, mask = self._without_masked(data, mask)
-            self.bank.init_from(self._to_heads(x), mask=mask, **options)
+            self.bank.init_from(self._to_heads(x, mask), mask=mask, **options)
         else:
             kept = list(data) if isinstance(data, Iterator) else data
             self.bank.init_from(_Projected(self, kept), mask=mask, **options)
@@ -141,9 +146,13 @@ class DDCLAttention(nn.Module):
         mask = mask.to(torch.bool)
         return x.masked_fill(~mask.unsqueeze(-1), 0.0), mask
 
-    def _to_heads(self, x: Tensor) -> Tensor:
+    def _to_heads(self, x: Tensor, mask: Tensor | None) -> Tensor:
         z: Tensor = self.project(x)
-        return z if self.num_heads == 1 else z.reshape(*z.shape[:-1], self.num_heads, self.head_dim)
+        if self.enter.kind == "standard":
+            z = self.enter(z, mask)
+        if self.num_heads > 1:
+            z = z.reshape(*z.shape[:-1], self.num_heads, self.head_dim)
+        return z if self.enter.kind == "standard" else self.enter(z)
 
 
 class _Projected:
@@ -155,5 +164,5 @@ class _Projected:
     def __iter__(self) -> Iterator[Tensor | tuple[Tensor, Tensor]]:
         for batch, mask in masked_batches(self.data, name="x"):
             x, mask = self.layer._without_masked(batch, mask)
-            tokens = self.layer._to_heads(x)
+            tokens = self.layer._to_heads(x, mask)
             yield tokens if mask is None else (tokens, mask)

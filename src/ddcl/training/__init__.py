@@ -1,9 +1,51 @@
-"""Training: time scales and temperatures."""
+"""Training: time scales, temperatures, the watch over them."""
 
 from ddcl.training.critical import CriticalSchedule
 from ddcl.training.groups import banks_of, param_groups
+from ddcl.training.guards import GuardWarning, warn_of_ratio, warn_of_unconstrained_encoder
+from ddcl.training.loop import Progress, Trainer
+from ddcl.training.losses import Loss, quantisation_loss
 from ddcl.training.moments import RunningMoments
+from ddcl.training.monitor import (
+    CONDITIONS,
+    CollapseError,
+    CollapseMonitor,
+    CollapseWarning,
+    Condition,
+    EpochReport,
+    HeadMeasure,
+    Trouble,
+    repairing,
+)
+from ddcl.training.recipe import Critical, Exponential, Recipe, paper_recipe
 from ddcl.training.schedules import ExponentialSchedule
 from ddcl.training.soft_kmeans import SoftKMeans
 
-__all__ = ["CriticalSchedule", "ExponentialSchedule", "RunningMoments", "SoftKMeans", "banks_of", "param_groups"]
+__all__ = [
+    "CONDITIONS",
+    "CollapseError",
+    "CollapseMonitor",
+    "CollapseWarning",
+    "Condition",
+    "Critical",
+    "CriticalSchedule",
+    "EpochReport",
+    "Exponential",
+    "ExponentialSchedule",
+    "GuardWarning",
+    "HeadMeasure",
+    "Loss",
+    "Progress",
+    "Recipe",
+    "RunningMoments",
+    "SoftKMeans",
+    "Trainer",
+    "Trouble",
+    "banks_of",
+    "paper_recipe",
+    "param_groups",
+    "quantisation_loss",
+    "repairing",
+    "warn_of_ratio",
+    "warn_of_unconstrained_encoder",
+]

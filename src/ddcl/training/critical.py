@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from ddcl.functional import CRITICAL_FACTOR
+from ddcl.functional import CRITICAL_FACTOR, resolving_temperature
 from ddcl.functional.batches import Batches
 from ddcl.functional.checks import check_choice, check_count
 from ddcl.nn import PrototypeBank
 from ddcl.training.entering import entering_tokens
-from ddcl.training.groups import banks_of
+from ddcl.training.following import FollowsBanks
 from ddcl.training.moments import RunningMoments
 
 if TYPE_CHECKING:
@@ -30,9 +30,10 @@ _ALWAYS_WATCHED = 32
 class _Followed:
     """A bank, what is known of its tokens, and a as a tensor on its device, (H,)."""
 
-    def __init__(self, bank: PrototypeBank, moments: RunningMoments) -> None:
-        self.bank, self.moments = bank, moments
+    def __init__(self, bank: PrototypeBank, moments: RunningMoments, resolved: float | None) -> None:
+        self.bank, self.moments, self.resolved = bank, moments, resolved
         self.fraction = torch.empty_like(bank.temperature)
+        self.ceiling = torch.full_like(bank.temperature, float("inf"))
         self.watching = True
 
     def set_fraction(self, values: tuple[float, ...]) -> None:
@@ -45,17 +46,26 @@ class _Followed:
     def set_temperature(self) -> None:
         """T = a T_c; until tokens with any spread have been seen there is no T_c, and the bank keeps what it has."""
         wanted = self.fraction * CRITICAL_FACTOR[self.bank.gradient] * self.moments.largest
+        wanted = torch.minimum(wanted, self.ceiling)
         self.bank.temperature.copy_(torch.where(wanted > 0, wanted, self.bank.temperature))
+
+    @torch.no_grad()
+    def set_ceiling(self) -> None:
+        """T stays below what keeps the prototypes apart from their neighbours as they stand now."""
+        if self.resolved is not None:
+            found = resolving_temperature(self.bank.prototypes.detach(), gradient=self.bank.gradient)
+            self.ceiling.copy_(self.resolved * found)
 
     def observe(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A forward pre-hook: tensors only, so that compiled code may contain it."""
         if not (self.watching and module.training):
             return
         self.moments.update(*entering_tokens(self.bank, args, kwargs))
+        self.set_ceiling()
         self.set_temperature()
 
 
-class CriticalSchedule:
+class CriticalSchedule(FollowsBanks[_Followed]):
     r"""Temperatures in units of the critical one: :math:`T = a(t)\,T_c`, with :math:`T_c` from what enters the bank.
 
     Below :math:`a = 1` the merged bank is no resting place, whatever the scale of the data and however the
@@ -68,6 +78,9 @@ class CriticalSchedule:
         steps: calls of :meth:`step` from start to end; afterwards ``end`` is held.
         shape: ``"exponential"`` or ``"cosine"`` from start to end, or ``"held"`` at start.
         warmup: calls of :meth:`step` before the fall begins.
+        resolved: also hold T below this multiple of the bank's own :func:`ddcl.resolving_temperature`, as it stands
+            at each look. Prototypes that come near each other then cool the bank and stay apart, however the encoder
+            gathers its tokens. For banks that were started from data: a merged bank would be held at T = 0.
         every: after the first 32 steps, one step in so many is looked at, which makes following nearly free.
         momentum: weight of the past in the running covariance, per batch looked at.
         sample: tokens of such a batch that are looked at.
@@ -82,6 +95,8 @@ class CriticalSchedule:
         0.05
     """
 
+    _without_banks = "there is no temperature to schedule"
+
     def __init__(
         self,
         start: float | Sequence[float] = 0.9,
@@ -90,26 +105,28 @@ class CriticalSchedule:
         steps: int,
         shape: Shape = "exponential",
         warmup: int = 0,
+        resolved: float | None = None,
         every: int = 8,
         momentum: float = 0.9,
         sample: int = 512,
     ) -> None:
+        super().__init__()
         check_choice("shape", shape, SHAPES)
         check_count("steps", steps)
         check_count("warmup", warmup, minimum=0)
         check_count("every", every)
         check_count("sample", sample, minimum=2)
+        if resolved is not None and not 0 < resolved < float("inf"):
+            raise ValueError(f"resolved: got {resolved}, expected a positive finite number or None")
         if not 0 <= momentum < 1:
             raise ValueError(f"momentum: got {momentum}, expected a number from 0 to below 1")
         self.start, self.end = _fractions("start", start), _fractions("end", end)
         for first, last in zip(*_same_length(self.start, self.end), strict=True):
             if last > first and shape != "held":
                 raise ValueError(f"end: got {last}, expected at most start = {first}: temperatures fall")
-        self.steps, self.shape, self.warmup = steps, shape, warmup
+        self.steps, self.shape, self.warmup, self.resolved = steps, shape, warmup, resolved
         self.every, self.momentum, self.sample = every, momentum, sample
         self.time = 0
-        self._followed: dict[str, _Followed] = {}
-        self._hooks: list[RemovableHandle] = []
 
     def at(self, time: float) -> tuple[float, ...]:
         """a at a time: one number, or one for each head."""
@@ -123,40 +140,22 @@ class CriticalSchedule:
             return end + (start - end) * (1 + math.cos(math.pi * done)) / 2
         return float(start * (end / start) ** done)
 
-    def attach(self, model: nn.Module) -> Self:
-        """Follow what enters every bank of the model in training and take over their temperatures."""
-        self.detach()
-        banks = banks_of(model)
-        if not banks:
-            raise ValueError("model: it holds no PrototypeBank, so there is no temperature to schedule")
-        for name, bank in banks.items():
-            if len(self.at(0)) not in (1, bank.num_heads):
-                raise ValueError(f"start: got {len(self.at(0))} values, expected 1 or num_heads = {bank.num_heads}")
-            moments = RunningMoments(
-                bank.num_heads,
-                bank.dim,
-                momentum=self.momentum,
-                sample=self.sample,
-                device=bank.temperature.device,
-                dtype=bank.temperature.dtype,
-            )
-            followed = _Followed(bank, moments)
-            followed.set_fraction(self.at(self.time))
-            self._followed[name] = followed
-            self._hooks.append(bank.register_forward_pre_hook(followed.observe, with_kwargs=True))
-        return self
+    def _follow(self, bank: PrototypeBank) -> _Followed:
+        if len(self.at(0)) not in (1, bank.num_heads):
+            raise ValueError(f"start: got {len(self.at(0))} values, expected 1 or num_heads = {bank.num_heads}")
+        followed = _Followed(bank, RunningMoments.of(bank, momentum=self.momentum, sample=self.sample), self.resolved)
+        followed.set_ceiling()
+        followed.set_fraction(self.at(self.time))
+        return followed
 
-    def detach(self) -> None:
-        """Let the banks go, with the temperatures they have."""
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks, self._followed = [], {}
+    def _hook(self, bank: PrototypeBank, follower: _Followed) -> RemovableHandle:
+        return bank.register_forward_pre_hook(follower.observe, with_kwargs=True)
 
     def observe(self, data: Batches, *, mask: Tensor | None = None) -> Self:
         """Start the covariance of the one attached bank from data as the bank takes them, before the first step."""
-        if len(self._followed) != 1:
-            raise ValueError(f"schedule: {len(self._followed)} banks are attached, expected one to take these data")
-        (followed,) = self._followed.values()
+        if len(self._followers) != 1:
+            raise ValueError(f"schedule: {len(self._followers)} banks are attached, expected one to take these data")
+        (followed,) = self._followers.values()
         followed.moments.set_from(data, mask)
         followed.set_temperature()
         return self
@@ -164,28 +163,24 @@ class CriticalSchedule:
     def step(self) -> tuple[float, ...]:
         """Move on by one and set the temperatures; returns a."""
         self.time += 1
-        for followed in self._followed.values():
+        for followed in self._followers.values():
             followed.watching = self.time < _ALWAYS_WATCHED or self.time % self.every == 0
             followed.set_fraction(self.at(self.time))
         return self.at(self.time)
 
     def critical_temperature(self, bank: PrototypeBank) -> Tensor:
         """T_c of an attached bank as it is known now, (H,)."""
-        for followed in self._followed.values():
-            if followed.bank is bank:
-                return CRITICAL_FACTOR[bank.gradient] * followed.moments.largest
-        raise ValueError("bank: it is not attached to this schedule")
+        return CRITICAL_FACTOR[bank.gradient] * self._of(bank).moments.largest
 
     def state_dict(self) -> dict[str, Any]:
         """Time and running covariances; the settings belong to the constructor."""
-        return {"time": self.time, "moments": {name: one.moments.state_dict() for name, one in self._followed.items()}}
+        return {"time": self.time, "moments": {name: one.moments.state_dict() for name, one in self._followers.items()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Return to a saved state of a schedule attached to the same banks."""
-        if set(state["moments"]) != set(self._followed):
-            raise ValueError(f"state: it knows banks {sorted(state['moments'])}, expected {sorted(self._followed)}")
+        self._check_names(state["moments"])
         self.time = int(state["time"])
-        for name, followed in self._followed.items():
+        for name, followed in self._followers.items():
             followed.moments.load_state_dict(state["moments"][name])
             followed.set_fraction(self.at(self.time))
 

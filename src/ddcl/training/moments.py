@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ddcl.functional import covariance
 from ddcl.functional.batches import Batches
+from ddcl.nn import PrototypeBank
 from ddcl.shapes import Bool, Float
 
 _POWER_STEPS = 2
@@ -58,6 +59,12 @@ class RunningMoments(torch.nn.Module):
         self.register_buffer("direction", (start / start.norm()).repeat(num_heads, 1))
         self.register_buffer("largest", torch.zeros(num_heads, device=device, dtype=dtype))
         self.register_buffer("batches", torch.zeros((), device=device, dtype=dtype))
+
+    @classmethod
+    def of(cls, bank: PrototypeBank, *, momentum: float, sample: int) -> RunningMoments:
+        """For what enters a bank: its sizes, its device, the dtype of its temperature."""
+        device, dtype = bank.temperature.device, bank.temperature.dtype
+        return cls(bank.num_heads, bank.dim, momentum=momentum, sample=sample, device=device, dtype=dtype)
 
     @property
     def trace(self) -> Float[Tensor, " H"]:

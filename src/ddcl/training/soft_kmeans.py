@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from ddcl.functional.soft_kmeans import cell_moments
 from ddcl.nn import PrototypeBank
 from ddcl.training.entering import entering_tokens
-from ddcl.training.groups import banks_of
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from ddcl.training.following import FollowsBanks
 
 
-class SoftKMeans:
+class SoftKMeans(FollowsBanks["_RunningCells"]):
     r"""Moves the banks of a model by running soft k-means instead of by gradient.
 
     .. math:: p_k \leftarrow p_k + \frac{\langle \sum_n q_{nk} (z_n - p_k) \rangle}{\langle \sum_n q_{nk} \rangle}
@@ -39,48 +36,43 @@ class SoftKMeans:
         True
     """
 
+    _without_banks = "there is nothing to move"
+
     def __init__(self, momentum: float = 0.9) -> None:
+        super().__init__()
         if not 0 <= momentum < 1:
             raise ValueError(f"momentum: got {momentum}, expected a number from 0 to below 1")
         self.momentum = momentum
-        self._moved: dict[str, _RunningCells] = {}
-        self._hooks: list[RemovableHandle] = []
 
-    def attach(self, model: nn.Module) -> Self:
-        """Take over every bank of the model; tokens are taken in whenever a bank is called in training."""
-        self.detach()
-        banks = banks_of(model)
-        if not banks:
-            raise ValueError("model: it holds no PrototypeBank, so there is nothing to move")
-        for name, bank in banks.items():
-            cells = _RunningCells(bank, self.momentum)
-            bank.prototypes.requires_grad_(False)
-            self._moved[name] = cells
-            self._hooks.append(bank.register_forward_pre_hook(cells.observe, with_kwargs=True))
-        return self
+    def _follow(self, bank: PrototypeBank) -> _RunningCells:
+        bank.prototypes.requires_grad_(False)
+        return _RunningCells(bank, self.momentum)
 
-    def detach(self) -> None:
-        """Let the banks go; their prototypes take gradients again."""
-        for hook in self._hooks:
-            hook.remove()
-        for cells in self._moved.values():
-            cells.bank.prototypes.requires_grad_(True)
-        self._hooks, self._moved = [], {}
+    def _hook(self, bank: PrototypeBank, follower: _RunningCells) -> RemovableHandle:
+        return bank.register_forward_pre_hook(follower.observe, with_kwargs=True)
+
+    def _release(self, follower: _RunningCells) -> None:
+        follower.bank.prototypes.requires_grad_(True)
 
     def step(self) -> None:
         """Move every bank to the running means of its cells."""
-        for cells in self._moved.values():
+        for cells in self._followers.values():
             cells.move()
+
+    def forget(self, bank: PrototypeBank, head: int, rows: Tensor) -> None:
+        """Start the running means of some prototypes anew where they now stand: someone has put them elsewhere."""
+        self._of(bank).forget(head, rows)
 
     def state_dict(self) -> dict[str, Any]:
         """The running means."""
-        return {name: {"mass": cells.mass.clone(), "total": cells.total.clone()} for name, cells in self._moved.items()}
+        return {
+            name: {"mass": cells.mass.clone(), "total": cells.total.clone()} for name, cells in self._followers.items()
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Return to saved running means of the same banks."""
-        if set(state) != set(self._moved):
-            raise ValueError(f"state: it knows banks {sorted(state)}, expected {sorted(self._moved)}")
-        for name, cells in self._moved.items():
+        self._check_names(state)
+        for name, cells in self._followers.items():
             cells.mass.copy_(state[name]["mass"])
             cells.total.copy_(state[name]["total"])
 
@@ -112,3 +104,9 @@ class _RunningCells:
         held = (self.mass > tiny).unsqueeze(-1)
         means = self.total / self.mass.clamp_min(tiny).unsqueeze(-1)
         self.bank.prototypes.copy_(torch.where(held, means, self.bank.prototypes.to(means.dtype)))
+
+    @torch.no_grad()
+    def forget(self, head: int, rows: Tensor) -> None:
+        """No past for these prototypes: the next batches alone say where their cells lie."""
+        self.mass[head, rows] = 0.0
+        self.total[head, rows] = 0.0

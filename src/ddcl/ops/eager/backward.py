@@ -146,10 +146,11 @@ def _flow(
     if gradient == "stop" or pull is None:
         return None if up.total is None else torch.mul(q, -2 * up.total, out=flow)
 
-    slopes = torch.mm(pull, assign.doubled, out=assign.wide("slopes", rows))  # 2 a
+    torch.mm(pull, assign.doubled, out=flow)  # 2 a
     if slope is not None:
-        slopes.addcmul_(assign.squared_norm, slope, value=2)
-    torch._softmax_backward_data(slopes, q, -1, q.dtype, grad_input=flow)  # 2 u
+        flow.addcmul_(assign.squared_norm, slope, value=2)
+    # 2 u, in place: each row is summed before it is written
+    torch._softmax_backward_data(flow, q, -1, q.dtype, grad_input=flow)
     flow.mul_(per_t)  # not before: at the smallest T a / T overflows where u is 0
     if grad_temperature is not None and deficit is not None:
         d_t = (flow * deficit).sum(-1).mul_(per_t.squeeze(-1)).div_(-2)

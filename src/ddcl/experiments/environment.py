@@ -12,12 +12,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-import ddcl
-from benchmarks.results import Row
+from ddcl.version import __version__
 
 
-def provenance(command: str) -> Row:
-    """The columns that every row of a result file ends with."""
+def environment(command: str) -> dict[str, str | int]:
+    """What every row of a result file ends with."""
     return {
         "command": command,
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -28,7 +27,7 @@ def provenance(command: str) -> Row:
         "python": platform.python_version(),
         "torch": str(torch.__version__),
         "numpy": np.__version__,
-        "ddcl": ddcl.__version__,
+        "ddcl": __version__,
         "commit": commit(),
     }
 
@@ -48,7 +47,8 @@ def cpu_name() -> str:
 def commit() -> str:
     """The commit measured, with ``-dirty`` where the working tree differs from it."""
     # results do not change what is measured: writing one must not make the next one dirty
-    changed = _output("git", "status", "--porcelain", "--", ":/", ":(top,exclude)benchmarks/results")
+    excluded = (":(top,exclude)benchmarks/results", ":(top,exclude)results")
+    changed = _output("git", "status", "--porcelain", "--", ":/", *excluded)
     if changed is None:
         return "unknown"
     return (_output("git", "rev-parse", "--short=12", "HEAD") or "none") + ("-dirty" if changed else "")

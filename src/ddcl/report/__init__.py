@@ -1,0 +1,5 @@
+"""Pictures and tables of what was computed elsewhere; nothing here trains. Needs the extra ``ddcl[report]``."""
+
+from ddcl.report.phase_diagram import draw_phase_diagram
+
+__all__ = ["draw_phase_diagram"]

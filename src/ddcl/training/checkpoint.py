@@ -1,0 +1,31 @@
+"""A run on disk: written whole or not at all, and read back to go on as if it had never stopped."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def save_checkpoint(path: str | Path, state: dict[str, Any]) -> None:
+    """Write the state and the random generators' beside it; a crash leaves the previous file in place."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    random: dict[str, Any] = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        random["cuda"] = torch.cuda.get_rng_state_all()
+    partial = path.with_suffix(path.suffix + ".partial")
+    torch.save({**state, "random": random}, partial)
+    os.replace(partial, path)
+
+
+def load_checkpoint(path: str | Path) -> dict[str, Any]:
+    """Read a state and return the random generators to where they were when it was written."""
+    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    random = state.pop("random")
+    torch.set_rng_state(random["cpu"])
+    if "cuda" in random and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(random["cuda"])
+    return state

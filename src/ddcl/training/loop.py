@@ -1,0 +1,286 @@
+"""The one training loop: every experiment, the battery and the command line go through here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sized
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ddcl.nn import TokenNorm
+from ddcl.training.checkpoint import load_checkpoint, save_checkpoint
+from ddcl.training.groups import banks_of, param_groups
+from ddcl.training.guards import encoder_learns, warn_of_ratio, warn_of_unconstrained_encoder
+from ddcl.training.losses import Loss, call, quantisation_loss
+from ddcl.training.monitor import CollapseMonitor, repairing
+from ddcl.training.recipe import Recipe, Setting
+from ddcl.training.soft_kmeans import SoftKMeans
+from ddcl.training.starting import start_banks, tokens_entering
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands, for a progress bar or a log."""
+
+    epoch: int
+    epochs: int
+    step: int
+    steps: int
+    loss: float
+    """Mean of the loss over the epoch."""
+    seconds: float
+    """Since the run began, or was resumed."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Exact figures of the banks at the end of the epoch, as ``EpochReport.as_dict`` gives them."""
+    troubles: tuple[str, ...] = ()
+
+
+class Trainer:
+    r"""Trains any module with banks in it: schedule, monitor, two time scales, checkpoints.
+
+    The bank is started from what enters it, its temperature follows the recipe's plan, the bank moves by running soft
+    k-means or by gradient, everything else by Adam at ``epsilon * lr``; after an epoch the banks are measured exactly.
+
+    Args:
+        model: embeddings straight into a :class:`PrototypeBank`, or an encoder with banks anywhere in it.
+        recipe: what the run is made of.
+        loss: a function of the model and a batch that gives a scalar. None: the quantisation loss alone.
+        forward: how to call the model on a batch to measure it. None: ``model(batch)``, with a mask if there is one.
+        monitor: None: one that repairs dead and duplicate prototypes and warns of all else.
+        optimiser: made from parameter groups; None: ``torch.optim.Adam``.
+        measure_every: epochs from one exact measurement to the next; each is one more pass over the data.
+        device: where model and batches go; None leaves the model where it is.
+        callback: called with a :class:`Progress` after every epoch.
+
+    Example:
+        >>> centers = 5 * torch.randn(4, 8)
+        >>> z = centers[torch.randint(4, (512,))] + torch.randn(512, 8)
+        >>> bank = PrototypeBank(num_prototypes=4, dim=8)
+        >>> history = Trainer(bank, Recipe(epochs=10)).fit(z.split(128))
+        >>> history[-1].metrics["distinct"], history[-1].metrics["usage"]
+        (4.0, 1.0)
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        recipe: Recipe | None = None,
+        *,
+        loss: Loss | None = None,
+        forward: Callable[[nn.Module, Any], Any] | None = None,
+        monitor: CollapseMonitor | None = None,
+        optimiser: Callable[[list[dict[str, Any]]], Optimizer] | None = None,
+        measure_every: int = 1,
+        device: torch.device | str | None = None,
+        callback: Callable[[Progress], None] | None = None,
+    ) -> None:
+        self.model, self.recipe = model if device is None else model.to(device), recipe or Recipe()
+        if not banks_of(model):
+            raise ValueError("model: it holds no PrototypeBank, so there is nothing to train here")
+        self.loss, self.forward = loss or quantisation_loss, forward or call
+        self.monitor = monitor or CollapseMonitor(conditions=repairing())
+        self.make_optimiser = optimiser or torch.optim.Adam
+        self.measure_every, self.callback = measure_every, callback
+        self.device = next(iter(banks_of(model).values())).prototypes.device
+        self._unsupervised = loss is None
+
+    def fit(
+        self, batches: Iterable[Any], *, checkpoint: str | Path | None = None, resume: bool = False
+    ) -> list[Progress]:
+        """Run the recipe over batches that can be walked once per epoch (a ``DataLoader``, a list).
+
+        Args:
+            batches: what the loss takes, as the loader gives it.
+            checkpoint: a file written after every epoch.
+            resume: go on from that file if it is there, as if the run had never stopped.
+        """
+        recipe, model = self.recipe, self.model
+        if iter(batches) is batches:
+            raise TypeError("batches: got an iterator that ends after one epoch, expected a loader or a list")
+        steps_per_epoch = len(batches) if isinstance(batches, Sized) else sum(1 for _ in batches)
+        if not steps_per_epoch:
+            raise ValueError("batches: got none, expected at least one per epoch")
+        self._begin(batches, steps_per_epoch)
+        history: list[Progress] = []
+        if resume and checkpoint is not None and Path(checkpoint).exists():
+            history = self._load(checkpoint)
+
+        began = time.monotonic()
+        for epoch in range(len(history), recipe.epochs):
+            mean_loss = self._epoch(batches)
+            last = epoch + 1 == recipe.epochs
+            measured = last or (epoch + 1) % self.measure_every == 0
+            metrics, troubles = self._measure(batches, last) if measured else ({}, ())
+            history.append(
+                Progress(
+                    epoch=epoch + 1,
+                    epochs=recipe.epochs,
+                    step=(epoch + 1) * steps_per_epoch,
+                    steps=recipe.epochs * steps_per_epoch,
+                    loss=mean_loss,
+                    seconds=time.monotonic() - began,
+                    metrics=metrics,
+                    troubles=troubles,
+                )
+            )
+            if checkpoint is not None:
+                self._save(checkpoint, history)
+            if self.callback is not None:
+                self.callback(history[-1])
+        self._end()
+        model.eval()
+        return history
+
+    def _begin(self, batches: Iterable[Any], steps_per_epoch: int) -> None:
+        """Banks to their data, then schedule, mover, optimiser and monitor to the banks."""
+        recipe, model = self.recipe, self.model
+        random = torch.Generator().manual_seed(recipe.seed)
+        self._recalibrate(batches)
+        moved = (self._to_device(batch) for batch in batches)
+        entering = tokens_entering(model, moved, self.forward)
+        scales = start_banks(model, entering, method=recipe.init, restarts=recipe.restarts, generator=random)
+        setting = Setting(
+            steps=recipe.epochs * steps_per_epoch,
+            resolving=scales.resolving,
+            started=recipe.init is not None,
+            learning=encoder_learns(model),
+        )
+        self.schedule = recipe.temperature.schedule(setting).attach(model)
+        self.mover = SoftKMeans(recipe.momentum).attach(model) if recipe.move == "soft-kmeans" else None
+        if self._unsupervised:
+            warn_of_unconstrained_encoder(model)
+        self.optimiser = self._make_optimiser(scales.spread)
+        self.monitor.attach(model, optimiser=self.optimiser, mover=self.mover)
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=recipe.precision == "float16")
+        self._measure(batches)  # what trace C is compared with later
+
+    def _make_optimiser(self, spread: float) -> Optimizer | None:
+        """Two groups at two rates; with nothing to descend by gradient, none."""
+        recipe, banks = self.recipe, banks_of(self.model)
+        lr = recipe.lr * (spread if recipe.relative_lr and spread > 0 else 1.0)
+        of_banks = [bank.prototypes for bank in banks.values() if bank.prototypes.requires_grad]
+        known = {id(parameter) for parameter in of_banks}
+        others = [p for p in self.model.parameters() if p.requires_grad and id(p) not in known]
+        if others:
+            warn_of_ratio(recipe.epsilon)
+        if of_banks and others:
+            groups = param_groups(self.model, lr, recipe.epsilon * recipe.lr / lr)
+        elif others:
+            groups = [{"name": "encoder", "params": others, "lr": recipe.epsilon * recipe.lr}]
+        elif of_banks:
+            groups = [{"name": "prototypes", "params": of_banks, "lr": lr, "weight_decay": 0.0}]
+        else:
+            return None
+        for group in groups:
+            group.setdefault("weight_decay", recipe.weight_decay)
+        return self.make_optimiser(groups)
+
+    def _epoch(self, batches: Iterable[Any]) -> float:
+        self.model.train()
+        self.monitor.clear()
+        total, count = torch.zeros((), device=self.device), 0
+        for batch in batches:
+            with self._autocast():
+                loss = self.loss(self.model, self._to_device(batch))
+            self._descend(loss)
+            if self.mover is not None:
+                self.mover.step()
+            if self.recipe.temperature.per_step:
+                self.schedule.step()
+            total += loss.detach()
+            count += 1
+        if not self.recipe.temperature.per_step:
+            self.schedule.step()
+        return float(total) / count
+
+    def _descend(self, loss: Tensor) -> None:
+        if self.optimiser is None:
+            return
+        self.optimiser.zero_grad()
+        self.scaler.scale(loss).backward()
+        if self.recipe.clip is not None:
+            self.scaler.unscale_(self.optimiser)
+            # the bank is left out: the encoder's gradients must not slow it down
+            groups = [group for group in self.optimiser.param_groups if group.get("name") == "encoder"]
+            nn.utils.clip_grad_norm_([p for group in groups for p in group["params"]], self.recipe.clip)
+        self.scaler.step(self.optimiser)
+        self.scaler.update()
+
+    @torch.no_grad()
+    def _measure(
+        self, batches: Iterable[Any], last: bool = False, attempts: int = 3
+    ) -> tuple[dict[str, float], tuple[str, ...]]:
+        """Exact figures and what they announce; of the last ones, those of the bank that repairs have left."""
+        self._recalibrate(batches)
+        with self.monitor.measuring() as report:
+            self._walk(batches)
+        if last and any(trouble.repaired for trouble in report.troubles):
+            return self._measure(batches, last, attempts - 1) if attempts > 1 else self._measure(batches)
+        return report.as_dict(), tuple(str(trouble) for trouble in report.troubles)
+
+    @torch.no_grad()
+    def _recalibrate(self, batches: Iterable[Any]) -> None:
+        """Running moments of normalisations trail behind the encoder: one pass makes them those of it as it is."""
+        self.model.eval()
+        norms = [part for part in self.model.modules() if isinstance(part, TokenNorm) and part.kind == "standard"]
+        if norms:
+            with ExitStack() as stack:
+                for norm in norms:
+                    stack.enter_context(norm.recalibrating())
+                self._walk(batches)
+
+    def _walk(self, batches: Iterable[Any]) -> None:
+        """Every batch through the model."""
+        with self._autocast():
+            for batch in batches:
+                self.forward(self.model, self._to_device(batch))
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        if self.recipe.precision == "float32":
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=getattr(torch, self.recipe.precision))
+
+    def _to_device(self, batch: Any) -> Any:
+        if isinstance(batch, Tensor):
+            return batch.to(self.device, non_blocking=True)
+        if isinstance(batch, dict):
+            return {key: self._to_device(value) for key, value in batch.items()}
+        if isinstance(batch, (list, tuple)):
+            return type(batch)(self._to_device(one) for one in batch)
+        return batch
+
+    def _end(self) -> None:
+        """Let the banks go; they keep their prototypes and temperatures."""
+        self.schedule_state = self.schedule.state_dict()
+        self.monitor.detach()
+        if self.mover is not None:
+            self.mover.detach()
+        if hasattr(self.schedule, "detach"):
+            self.schedule.detach()
+
+    def _parts(self) -> dict[str, Any]:
+        parts = {
+            "model": self.model,
+            "schedule": self.schedule,
+            "monitor": self.monitor,
+            "mover": self.mover,
+            "optimiser": self.optimiser,
+            "scaler": self.scaler,
+        }
+        return {name: part for name, part in parts.items() if part is not None}
+
+    def _save(self, path: str | Path, history: list[Progress]) -> None:
+        state = {name: part.state_dict() for name, part in self._parts().items()}
+        save_checkpoint(path, {**state, "history": [vars(one) for one in history]})
+
+    def _load(self, path: str | Path) -> list[Progress]:
+        state = load_checkpoint(path)
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])
+        return [Progress(**one) for one in state["history"]]
