@@ -17,7 +17,7 @@ FLOORS = [
     ["functional"],
     ["nn"],
     ["training"],
-    ["rivals"],
+    ["data", "rivals"],
     ["experiments"],
     ["report"],
     ["cli"],

@@ -24,6 +24,7 @@ class Command(NamedTuple):
 
 
 COMMANDS: dict[str, Command] = {
+    "bench": Command("ddcl.experiments.bench", "measure: the collapse battery, clustering of 20 Newsgroups"),
     "claims": Command("ddcl.experiments.claims.command", "run every claim of the theory and print a verdict for each"),
 }
 

@@ -45,10 +45,10 @@ class Critical:
     """Temperatures as multiples of the critical one, from ``start`` to ``end`` over a share of the run, then held.
 
     What is None is taken from the data, in units of T_K, the temperature below which K prototypes stand apart on them
-    (:func:`ddcl.resolving_temperature`). A bank that was started from data goes from 0.5 to 0.05 T_K, cool enough to keep
-    what it has; in front of an encoder that learns from 0.1 to 0.01 T_K, since such an encoder draws together whatever
-    a warm bank does not tell apart. A bank that was not started from data begins at 0.9 T_c, where all of it is merged,
-    and splits on the way down.
+    (:func:`ddcl.resolving_temperature`). A bank that was started from data goes from 0.5 to 0.05 T_K, cool enough to
+    keep what it has; in front of an encoder that learns from 0.1 to 0.01 T_K, since such an encoder draws together
+    whatever a warm bank does not tell apart. A bank that was not started from data begins at 0.9 T_c, where all of it
+    is merged, and splits on the way down.
     """
 
     start: float | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
@@ -14,7 +13,7 @@ import torch
 
 from ddcl.experiments.collapse.cases import ABOUT, Case
 from ddcl.experiments.collapse.running import Outcome, run
-from ddcl.experiments.environment import environment
+from ddcl.experiments.records import read_rows, write_rows
 
 
 class Row(NamedTuple):
@@ -25,56 +24,51 @@ class Row(NamedTuple):
 
 
 def run_all(cases: Sequence[Case], *, jobs: int = 1, progress: Callable[[int, Row], None] | None = None) -> list[Row]:
-    """Run the cases, in their order, over several processes of one thread each."""
-    rows = []
-    for count, row in enumerate(_run_each(cases, jobs), start=1):
-        rows.append(row)
+    """Run the cases over several processes of one thread each; the rows come back in the order of the cases."""
+    # the long ones first, so that no process is left with one at the end
+    queue = sorted(cases, key=lambda case: -case.prototypes)
+    found = {}
+    for count, row in enumerate(_run_each(queue, jobs), start=1):
+        found[row.case] = row
         if progress is not None:
             progress(count, row)
-    return rows
+    return [found[case] for case in cases]
 
 
 def _run_each(cases: Sequence[Case], jobs: int) -> Iterator[Row]:
     if jobs == 1:
         yield from (Row(case, run(case)) for case in cases)
         return
-    with ProcessPoolExecutor(
-        jobs, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
-    ) as pool:
+    spawned = get_context("spawn")
+    with ProcessPoolExecutor(jobs, spawned, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         yield from (Row(case, outcome) for case, outcome in zip(cases, pool.map(run, cases), strict=True))
 
 
 def write(rows: Iterable[Row], path: str | Path, command: str) -> None:
     """One line for each run, with the command, versions and device that made it."""
-    about = environment(command)
-    records = [
-        {**asdict(case), **_rounded(outcome), "collapsed": " ".join(outcome.reasons), **about} for case, outcome in rows
-    ]
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(records[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(records)
+    write_rows(
+        [{**asdict(case), **_rounded(outcome), "collapsed": " ".join(outcome.reasons)} for case, outcome in rows],
+        path,
+        command,
+    )
 
 
 def read(path: str | Path) -> list[Row]:
     """The rows of a written table."""
-    with Path(path).open(newline="") as file:
-        return [
-            Row(
-                Case(
-                    one["method"],  # type: ignore[arg-type]
-                    one["encoder"],  # type: ignore[arg-type]
-                    float(one["scale"]),
-                    int(one["prototypes"]),
-                    float(one["ratio"]),
-                    int(one["seed"]),
-                ),
-                Outcome(**{name: float(one[name]) for name in Outcome.__dataclass_fields__}),
-            )
-            for one in csv.DictReader(file)
-        ]
+    return [
+        Row(
+            Case(
+                one["method"],  # type: ignore[arg-type]
+                one["encoder"],  # type: ignore[arg-type]
+                float(one["scale"]),
+                int(one["prototypes"]),
+                float(one["ratio"]),
+                int(one["seed"]),
+            ),
+            Outcome(**{name: float(one[name]) for name in Outcome.__dataclass_fields__}),
+        )
+        for one in read_rows(path)
+    ]
 
 
 def _rounded(outcome: Outcome) -> dict[str, float]:

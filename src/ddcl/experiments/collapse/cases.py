@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-Method = Literal["default", "default by gradient", "paper", "paper, normalised", "straight-through VQ", "EMA VQ"]
+Method = Literal["default", "default by gradient", "paper", "paper normalised", "straight-through VQ", "EMA VQ"]
 METHODS: tuple[str, ...] = get_args(Method)
 ABOUT: dict[str, str] = {
     "default": "T as a multiple of T_c, bank by running soft k-means, trainable encoders end in TokenNorm('standard')",
     "default by gradient": "the same with the bank moved by gradient at its own learning rate",
     "paper": "T from 2.0 to 0.3 (tau = 20 epochs), bank by gradient, k-means start, the encoder as it is",
-    "paper, normalised": "the paper's recipe behind TokenNorm('standard')",
+    "paper normalised": "the paper's recipe behind TokenNorm('standard')",
     "straight-through VQ": "vector-quantize-pytorch, learnable codebook, commitment loss",
     "EMA VQ": "vector-quantize-pytorch, its defaults",
 }
@@ -21,7 +21,7 @@ ABOUT: dict[str, str] = {
 
 Encoder = Literal["frozen", "linear", "mlp", "transformer"]
 ENCODERS: tuple[str, ...] = get_args(Encoder)
-SCALES = (0.01, 0.1, 1.0, 10.0, 100.0)
+SCALES = (0.01, 1.0, 100.0)
 SIZES = (4, 16, 64, 256)
 RATIOS = (0.001, 0.01, 0.1, 1.0)
 
