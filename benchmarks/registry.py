@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from benchmarks import blocks, core, import_time
+from benchmarks import blocks, core, import_time, watching
 from benchmarks.results import Result
 
 
@@ -19,5 +19,6 @@ class Benchmark(NamedTuple):
 BENCHMARKS = {
     "core": Benchmark("time and memory of the readout on the CPU, against plain PyTorch", core.measure),
     "import": Benchmark("time of `import ddcl` beyond torch's own import", import_time.measure),
+    "watching": Benchmark("cost of temperature schedule and collapse monitor in a training step", watching.measure),
     "blocks": Benchmark("time of the readout by block size, for the constant in ddcl.ops.blocks", blocks.measure),
 }

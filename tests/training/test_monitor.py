@@ -394,6 +394,7 @@ def test_a_resumed_monitor_knows_for_how_long_trouble_has_lasted():
 
 @pytest.mark.compiled
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # Dynamo's own, at a graph break
 def test_a_compiled_bank_is_counted_without_being_compiled_at_every_step():
     from torch._dynamo.testing import CompileCounterWithBackend
 
