@@ -191,6 +191,7 @@ def test_what_a_repair_parts_stays_parted_also_where_not_all_groups_can_be_told_
     assert distinct(bank, z) == parted
 
 
+@pytest.mark.filterwarnings("ignore:above the critical temperature:ddcl.CollapseWarning")
 @pytest.mark.parametrize("relative", [0.45, 0.75])
 def test_a_pair_that_soft_k_means_would_draw_together_is_not_parted(relative):
     # running soft k-means descends the free energy, whose critical temperature is half that of mode full

@@ -80,10 +80,16 @@ class PrototypeBank(nn.Module):
         precise = torch.float64 if self.prototypes.dtype == torch.float64 else torch.float32
         self.register_buffer("temperature", torch.ones(num_heads, device=device, dtype=precise))
         self.register_buffer("initialised", torch.zeros((), dtype=torch.bool, device=device))
+        self.moved_by_soft_kmeans = False
         self._sets_temperature = temperature is None
         if temperature is not None:
             self.set_temperature(temperature)
         self.reset_parameters()
+
+    @property
+    def splits_like(self) -> Gradient:
+        """The gradient mode whose critical temperatures hold: soft k-means descends what mode stop descends."""
+        return "stop" if self.moved_by_soft_kmeans else self.gradient
 
     def reset_parameters(self) -> None:
         """Random prototypes about the origin, of length about 1; ``init_from`` puts them where the data are."""

@@ -37,7 +37,7 @@ class TokenNorm(nn.Module):
 
     mean: Tensor
     variance: Tensor
-    batches: Tensor
+    tokens: Tensor
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class TokenNorm(nn.Module):
         if kind == "standard":
             self.register_buffer("mean", torch.zeros(dim, device=device, dtype=dtype))
             self.register_buffer("variance", torch.ones(dim, device=device, dtype=dtype))
-            self.register_buffer("batches", torch.zeros((), device=device, dtype=torch.int64))
+            self.register_buffer("tokens", torch.zeros((), device=device, dtype=torch.int64))
 
     def forward(self, z: Tensor, mask: Tensor | None = None) -> Tensor:
         """Tokens (..., m) of the same shape and dtype; a mask z.shape[:-1] keeps padding out of the moments."""
@@ -71,26 +71,30 @@ class TokenNorm(nn.Module):
         x = z.to(self.mean.dtype)
         mean, variance = self.mean, self.variance
         if self.training:
-            mean, variance = _moments(x, mask)
-            with torch.no_grad():
-                # the first batches are averaged plainly, so that the running moments are right from the start
-                self.batches += 1
-                share = torch.clamp_min(1 / self.batches.to(x.dtype), self.momentum)
-                self.mean.lerp_(mean.detach(), share)
-                self.variance.lerp_(variance.detach(), share)
+            mean, variance, count = _moments(x, mask)
+            self._follow(mean.detach(), variance.detach(), count)
         tiny = torch.finfo(x.dtype).tiny
         return ((x - mean) * (variance + tiny).rsqrt()).to(z.dtype)
 
+    @torch.no_grad()
+    def _follow(self, mean: Tensor, variance: Tensor, count: Tensor) -> None:
+        """The moments of the mixture of past and batch; the first batches count by their tokens, later ones more."""
+        self.tokens += count
+        share = (count / self.tokens.clamp_min(1)).clamp_min(self.momentum * (count > 0)).to(mean.dtype)
+        shift = mean - self.mean
+        self.variance.copy_((1 - share) * (self.variance + share * shift.square()) + share * variance)
+        self.mean.add_(share * shift)
+
     @contextmanager
     def recalibrating(self) -> Iterator[None]:
-        """Calls inside set the running moments anew, each batch with the same weight.
+        """Calls inside set the running moments anew, to those of all their tokens together.
 
         Running moments trail behind an encoder that learns; one pass of the data through the finished encoder makes
         them exact. Nothing to do for the other kinds.
         """
         was_training, momentum = self.training, self.momentum
         if self.kind == "standard":
-            self.batches.zero_()
+            self.tokens.zero_()
             self.train()
             self.momentum = 0.0
         try:
@@ -104,14 +108,14 @@ class TokenNorm(nn.Module):
         return f"{self.dim}, {self.kind!r}"
 
 
-def _moments(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Mean and variance of each coordinate over the tokens that count."""
+def _moments(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean and variance of each coordinate over the tokens that count, and how many do."""
     axes = tuple(range(x.dim() - 1))
     if mask is None:
         variance, mean = torch.var_mean(x, axes, correction=0)
-        return mean, variance
-    weight = mask.to(x.dtype).unsqueeze(-1)
-    count = weight.sum().clamp_min(1)
-    x = torch.where(mask.to(torch.bool).unsqueeze(-1), x, 0.0)
-    mean = x.sum(axes) / count
-    return mean, ((x - mean).square() * weight).sum(axes) / count
+        return mean, variance, torch.full((), x.shape[:-1].numel(), device=x.device)
+    counted = mask.to(torch.bool).unsqueeze(-1)
+    count = counted.sum()
+    x = torch.where(counted, x, 0.0)
+    mean = x.sum(axes) / count.clamp_min(1)
+    return mean, torch.where(counted, (x - mean).square(), 0.0).sum(axes) / count.clamp_min(1), count

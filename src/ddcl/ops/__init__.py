@@ -3,7 +3,7 @@
 from ddcl.ops.centring import bank_center
 from ddcl.ops.dispatch import Choice, choose, readout
 from ddcl.ops.nearest import nearest, squared_distances
-from ddcl.ops.precision import autocast_enabled, without_autocast
+from ddcl.ops.precision import autocast_enabled, autocast_off, without_autocast
 from ddcl.ops.types import BACKENDS, GRADIENTS, Backend, Gradient, TokenTerms, arithmetic_dtype
 from ddcl.ops.values import check_positive
 
@@ -16,6 +16,7 @@ __all__ = [
     "TokenTerms",
     "arithmetic_dtype",
     "autocast_enabled",
+    "autocast_off",
     "bank_center",
     "check_positive",
     "choose",

@@ -22,10 +22,14 @@ def save_checkpoint(path: str | Path, state: dict[str, Any]) -> None:
 
 
 def load_checkpoint(path: str | Path) -> dict[str, Any]:
-    """Read a state and return the random generators to where they were when it was written."""
+    """Read a state, to the CPU."""
     state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    random = state.pop("random")
+    return state
+
+
+def restore_random(state: dict[str, Any]) -> None:
+    """Return the random generators to where they were when a state was written."""
+    random = state["random"]
     torch.set_rng_state(random["cpu"])
     if "cuda" in random and torch.cuda.is_available():
         torch.cuda.set_rng_state_all(random["cuda"])
-    return state

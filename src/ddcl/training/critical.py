@@ -14,6 +14,7 @@ from ddcl.functional import CRITICAL_FACTOR, resolving_temperature
 from ddcl.functional.batches import Batches
 from ddcl.functional.checks import check_choice, check_count
 from ddcl.nn import PrototypeBank
+from ddcl.ops import autocast_off
 from ddcl.training.entering import entering_tokens
 from ddcl.training.following import FollowsBanks
 from ddcl.training.moments import RunningMoments
@@ -45,7 +46,7 @@ class _Followed:
     @torch.no_grad()
     def set_temperature(self) -> None:
         """T = a T_c; until tokens with any spread have been seen there is no T_c, and the bank keeps what it has."""
-        wanted = self.fraction * CRITICAL_FACTOR[self.bank.gradient] * self.moments.largest
+        wanted = self.fraction * CRITICAL_FACTOR[self.bank.splits_like] * self.moments.largest
         wanted = torch.minimum(wanted, self.ceiling)
         self.bank.temperature.copy_(torch.where(wanted > 0, wanted, self.bank.temperature))
 
@@ -53,24 +54,27 @@ class _Followed:
     def set_ceiling(self) -> None:
         """T stays below what keeps the prototypes apart from their neighbours as they stand now."""
         if self.resolved is not None:
-            found = resolving_temperature(self.bank.prototypes.detach(), gradient=self.bank.gradient)
+            found = resolving_temperature(self.bank.prototypes.detach(), gradient=self.bank.splits_like)
             self.ceiling.copy_(self.resolved * found)
 
     def observe(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A forward pre-hook: tensors only, so that compiled code may contain it."""
         if not (self.watching and module.training):
             return
-        self.moments.update(*entering_tokens(self.bank, args, kwargs))
-        self.set_ceiling()
-        self.set_temperature()
+        tokens, mask = entering_tokens(self.bank, args, kwargs)
+        with autocast_off(tokens):
+            self.moments.update(tokens, mask)
+            self.set_ceiling()
+            self.set_temperature()
 
 
 class CriticalSchedule(FollowsBanks[_Followed]):
     r"""Temperatures in units of the critical one: :math:`T = a(t)\,T_c`, with :math:`T_c` from what enters the bank.
 
     Below :math:`a = 1` the merged bank is no resting place, whatever the scale of the data and however the
-    encoder changes it. :math:`T_c = 4\,\lambda_{\max}(C)` in gradient mode full, 2 in mode stop; :math:`C` is a running
-    covariance per head of the unmasked tokens, kept on their device without ever waiting for it.
+    encoder changes it. :math:`T_c = 4\,\lambda_{\max}(C)` in gradient mode full, 2 in mode stop and for a bank that
+    :class:`SoftKMeans` moves; :math:`C` is a running covariance per head of the unmasked tokens, kept on their device
+    without ever waiting for it.
 
     Args:
         start: :math:`a` at the beginning, between 0 and 1; a number, or one for each head.
@@ -151,11 +155,16 @@ class CriticalSchedule(FollowsBanks[_Followed]):
     def _hook(self, bank: PrototypeBank, follower: _Followed) -> RemovableHandle:
         return bank.register_forward_pre_hook(follower.observe, with_kwargs=True)
 
-    def observe(self, data: Batches, *, mask: Tensor | None = None) -> Self:
-        """Start the covariance of the one attached bank from data as the bank takes them, before the first step."""
-        if len(self._followers) != 1:
+    def observe(self, data: Batches, *, mask: Tensor | None = None, bank: str | None = None) -> Self:
+        """Start the covariance of a bank, by its name, from data as the bank takes them, before the first step.
+
+        Without a name, of the only bank there is.
+        """
+        if bank is None and len(self._followers) != 1:
             raise ValueError(f"schedule: {len(self._followers)} banks are attached, expected one to take these data")
-        (followed,) = self._followers.values()
+        if bank is not None and bank not in self._followers:
+            raise ValueError(f"bank: got {bank!r}, expected one of {sorted(self._followers)}")
+        followed = next(iter(self._followers.values())) if bank is None else self._followers[bank]
         followed.moments.set_from(data, mask)
         followed.set_temperature()
         return self
@@ -164,17 +173,25 @@ class CriticalSchedule(FollowsBanks[_Followed]):
         """Move on by one and set the temperatures; returns a."""
         self.time += 1
         for followed in self._followers.values():
-            followed.watching = self.time < _ALWAYS_WATCHED or self.time % self.every == 0
+            followed.watching = self._looks()
             followed.set_fraction(self.at(self.time))
         return self.at(self.time)
 
+    def _looks(self) -> bool:
+        """Whether the next step is looked at."""
+        return self.time < _ALWAYS_WATCHED or self.time % self.every == 0
+
     def critical_temperature(self, bank: PrototypeBank) -> Tensor:
         """T_c of an attached bank as it is known now, (H,)."""
-        return CRITICAL_FACTOR[bank.gradient] * self._of(bank).moments.largest
+        return CRITICAL_FACTOR[bank.splits_like] * self._of(bank).moments.largest
 
     def state_dict(self) -> dict[str, Any]:
-        """Time and running covariances; the settings belong to the constructor."""
-        return {"time": self.time, "moments": {name: one.moments.state_dict() for name, one in self._followers.items()}}
+        """Time, running covariances and ceilings; the settings belong to the constructor."""
+        return {
+            "time": self.time,
+            "moments": {name: one.moments.state_dict() for name, one in self._followers.items()},
+            "ceilings": {name: one.ceiling.clone() for name, one in self._followers.items()},
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Return to a saved state of a schedule attached to the same banks."""
@@ -182,6 +199,8 @@ class CriticalSchedule(FollowsBanks[_Followed]):
         self.time = int(state["time"])
         for name, followed in self._followers.items():
             followed.moments.load_state_dict(state["moments"][name])
+            followed.ceiling.copy_(state["ceilings"][name])
+            followed.watching = self._looks()
             followed.set_fraction(self.at(self.time))
 
     def __repr__(self) -> str:

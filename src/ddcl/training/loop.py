@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,15 +13,19 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from ddcl.functional.checks import check_count
 from ddcl.nn import TokenNorm
-from ddcl.training.checkpoint import load_checkpoint, save_checkpoint
+from ddcl.training.checkpoint import load_checkpoint, restore_random, save_checkpoint
+from ddcl.training.critical import CriticalSchedule
+from ddcl.training.following import FollowsBanks
 from ddcl.training.groups import banks_of, param_groups
 from ddcl.training.guards import encoder_learns, warn_of_ratio, warn_of_unconstrained_encoder
 from ddcl.training.losses import Loss, call, quantisation_loss
 from ddcl.training.monitor import CollapseMonitor, repairing
 from ddcl.training.recipe import Recipe, Setting
+from ddcl.training.schedules import ExponentialSchedule
 from ddcl.training.soft_kmeans import SoftKMeans
-from ddcl.training.starting import start_banks, tokens_entering
+from ddcl.training.starting import Scales, start_banks, tokens_entering
 
 
 @dataclass(frozen=True)
@@ -86,9 +90,13 @@ class Trainer:
         self.loss, self.forward = loss or quantisation_loss, forward or call
         self.monitor = monitor or CollapseMonitor(conditions=repairing())
         self.make_optimiser = optimiser or torch.optim.Adam
+        check_count("measure_every", measure_every)
         self.measure_every, self.callback = measure_every, callback
         self.device = next(iter(banks_of(model).values())).prototypes.device
         self._unsupervised = loss is None
+        self.schedule: CriticalSchedule | ExponentialSchedule | None = None
+        self.mover: SoftKMeans | None = None
+        self.optimiser: Optimizer | None = None
 
     def fit(
         self, batches: Iterable[Any], *, checkpoint: str | Path | None = None, resume: bool = False
@@ -100,65 +108,75 @@ class Trainer:
             checkpoint: a file written after every epoch.
             resume: go on from that file if it is there, as if the run had never stopped.
         """
-        recipe, model = self.recipe, self.model
+        recipe = self.recipe
         if iter(batches) is batches:
             raise TypeError("batches: got an iterator that ends after one epoch, expected a loader or a list")
-        steps_per_epoch = len(batches) if isinstance(batches, Sized) else sum(1 for _ in batches)
+        steps_per_epoch = _count(batches)
         if not steps_per_epoch:
             raise ValueError("batches: got none, expected at least one per epoch")
-        self._begin(batches, steps_per_epoch)
-        history: list[Progress] = []
-        if resume and checkpoint is not None and Path(checkpoint).exists():
-            history = self._load(checkpoint)
-
-        began = time.monotonic()
-        for epoch in range(len(history), recipe.epochs):
-            mean_loss = self._epoch(batches)
-            last = epoch + 1 == recipe.epochs
-            measured = last or (epoch + 1) % self.measure_every == 0
-            metrics, troubles = self._measure(batches, last) if measured else ({}, ())
-            history.append(
-                Progress(
-                    epoch=epoch + 1,
-                    epochs=recipe.epochs,
-                    step=(epoch + 1) * steps_per_epoch,
-                    steps=recipe.epochs * steps_per_epoch,
-                    loss=mean_loss,
-                    seconds=time.monotonic() - began,
-                    metrics=metrics,
-                    troubles=troubles,
+        saved = load_checkpoint(checkpoint) if resume and checkpoint and Path(checkpoint).exists() else None
+        try:
+            self._begin(batches, recipe.epochs * steps_per_epoch, saved)
+            history = [] if saved is None else self._restore(saved)
+            began = time.monotonic()
+            for epoch in range(len(history), recipe.epochs):
+                mean_loss = self._epoch(batches)
+                last = epoch + 1 == recipe.epochs
+                measured = last or (epoch + 1) % self.measure_every == 0
+                metrics, troubles = self._measure(batches, last) if measured else ({}, ())
+                history.append(
+                    Progress(
+                        epoch=epoch + 1,
+                        epochs=recipe.epochs,
+                        step=(epoch + 1) * steps_per_epoch,
+                        steps=recipe.epochs * steps_per_epoch,
+                        loss=mean_loss,
+                        seconds=time.monotonic() - began,
+                        metrics=metrics,
+                        troubles=troubles,
+                    )
                 )
-            )
-            if checkpoint is not None:
-                self._save(checkpoint, history)
-            if self.callback is not None:
-                self.callback(history[-1])
-        self._end()
-        model.eval()
+                if checkpoint is not None:
+                    self._save(checkpoint, history)
+                if self.callback is not None:
+                    self.callback(history[-1])
+        finally:
+            self._end()
         return history
 
-    def _begin(self, batches: Iterable[Any], steps_per_epoch: int) -> None:
-        """Banks to their data, then schedule, mover, optimiser and monitor to the banks."""
+    def _begin(self, batches: Iterable[Any], steps: int, saved: dict[str, Any] | None) -> None:
+        """Banks to their data, then mover, schedule, optimiser and monitor to the banks."""
         recipe, model = self.recipe, self.model
-        random = torch.Generator().manual_seed(recipe.seed)
-        self._recalibrate(batches)
-        moved = (self._to_device(batch) for batch in batches)
-        entering = tokens_entering(model, moved, self.forward)
-        scales = start_banks(model, entering, method=recipe.init, restarts=recipe.restarts, generator=random)
-        setting = Setting(
-            steps=recipe.epochs * steps_per_epoch,
-            resolving=scales.resolving,
-            started=recipe.init is not None,
-            learning=encoder_learns(model),
-        )
+        move = recipe.move or ("soft-kmeans" if self._unsupervised else "gradient")
+        if move == "soft-kmeans":
+            self.mover = SoftKMeans(recipe.momentum).attach(model)
+        entering: dict[str, Tensor] = {}
+        if saved is None:
+            self._recalibrate(batches)
+            entering = tokens_entering(model, map(self._to_device, batches), self.forward)
+            self.scales = start_banks(
+                model,
+                entering,
+                method=recipe.init,
+                restarts=recipe.restarts,
+                generator=torch.Generator().manual_seed(recipe.seed),
+            )
+            self.started = recipe.init is not None or all(bool(bank.initialised) for bank in banks_of(model).values())
+        else:
+            self.scales, self.started = Scales(*saved["scales"]), saved["started"]
+        setting = Setting(steps, self.scales.resolving, self.started, encoder_learns(model))
         self.schedule = recipe.temperature.schedule(setting).attach(model)
-        self.mover = SoftKMeans(recipe.momentum).attach(model) if recipe.move == "soft-kmeans" else None
+        if isinstance(self.schedule, CriticalSchedule):
+            for name, tokens in entering.items():
+                bank = banks_of(model)[name]
+                self.schedule.observe(tokens[:, 0] if bank.num_heads == 1 else tokens, bank=name)
         if self._unsupervised:
             warn_of_unconstrained_encoder(model)
-        self.optimiser = self._make_optimiser(scales.spread)
+        self.optimiser = self._make_optimiser(self.scales.spread)
         self.monitor.attach(model, optimiser=self.optimiser, mover=self.mover)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=recipe.precision == "float16")
-        self._measure(batches)  # what trace C is compared with later
+        if saved is None:
+            self._measure(batches)  # what trace C is compared with later
 
     def _make_optimiser(self, spread: float) -> Optimizer | None:
         """Two groups at two rates; with nothing to descend by gradient, none."""
@@ -192,12 +210,16 @@ class Trainer:
             if self.mover is not None:
                 self.mover.step()
             if self.recipe.temperature.per_step:
-                self.schedule.step()
+                self._cool()
             total += loss.detach()
             count += 1
         if not self.recipe.temperature.per_step:
-            self.schedule.step()
+            self._cool()
         return float(total) / count
+
+    def _cool(self) -> None:
+        if self.schedule is not None:
+            self.schedule.step()
 
     def _descend(self, loss: Tensor) -> None:
         if self.optimiser is None:
@@ -251,18 +273,18 @@ class Trainer:
             return batch.to(self.device, non_blocking=True)
         if isinstance(batch, dict):
             return {key: self._to_device(value) for key, value in batch.items()}
+        if isinstance(batch, tuple) and hasattr(batch, "_fields"):  # a named tuple takes its fields one by one
+            return type(batch)(*map(self._to_device, batch))
         if isinstance(batch, (list, tuple)):
-            return type(batch)(self._to_device(one) for one in batch)
+            return type(batch)(map(self._to_device, batch))
         return batch
 
     def _end(self) -> None:
-        """Let the banks go; they keep their prototypes and temperatures."""
-        self.schedule_state = self.schedule.state_dict()
-        self.monitor.detach()
-        if self.mover is not None:
-            self.mover.detach()
-        if hasattr(self.schedule, "detach"):
-            self.schedule.detach()
+        """Let the banks go, also after an interruption; they keep their prototypes and temperatures."""
+        for part in (self.monitor, self.mover, self.schedule):
+            if isinstance(part, FollowsBanks):
+                part.detach()
+        self.model.eval()
 
     def _parts(self) -> dict[str, Any]:
         parts = {
@@ -277,10 +299,19 @@ class Trainer:
 
     def _save(self, path: str | Path, history: list[Progress]) -> None:
         state = {name: part.state_dict() for name, part in self._parts().items()}
-        save_checkpoint(path, {**state, "history": [vars(one) for one in history]})
+        run = {"scales": tuple(self.scales), "started": self.started, "history": [vars(one) for one in history]}
+        save_checkpoint(path, {**state, **run})
 
-    def _load(self, path: str | Path) -> list[Progress]:
-        state = load_checkpoint(path)
+    def _restore(self, saved: dict[str, Any]) -> list[Progress]:
         for name, part in self._parts().items():
-            part.load_state_dict(state[name])
-        return [Progress(**one) for one in state["history"]]
+            part.load_state_dict(saved[name])
+        restore_random(saved)
+        return [Progress(**one) for one in saved["history"]]
+
+
+def _count(batches: Iterable[Any]) -> int:
+    """Batches in an epoch; those of a loader that cannot tell are counted."""
+    try:
+        return len(batches)  # type: ignore[arg-type]
+    except TypeError:
+        return sum(1 for _ in batches)

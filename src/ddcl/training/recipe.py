@@ -47,8 +47,9 @@ class Critical:
     What is None is taken from the data, in units of T_K, the temperature below which K prototypes stand apart on them
     (:func:`ddcl.resolving_temperature`). A bank that was started from data goes from 0.5 to 0.05 T_K, cool enough to
     keep what it has; in front of an encoder that learns from 0.1 to 0.01 T_K, since such an encoder draws together
-    whatever a warm bank does not tell apart. A bank that was not started from data begins at 0.9 T_c, where all of it
-    is merged, and splits on the way down.
+    whatever a warm bank does not tell apart. T_K may lie above T_c: the end is never above 0.05 T_c, the start never
+    above ten times the end. A bank that was not started from data begins at 0.9 T_c, where all of it is merged, and
+    splits on the way down.
     """
 
     start: float | None = None
@@ -104,8 +105,9 @@ class Recipe:
 
     epochs: int = 50
     temperature: TemperaturePlan = field(default_factory=Critical)
-    move: Mover = "soft-kmeans"
-    """How the bank moves: running soft k-means (no learning rate, no scale), or by gradient as in the paper."""
+    move: Mover | None = None
+    """How the bank moves: by running soft k-means (no learning rate, no scale), or by gradient as in the paper. None:
+    by soft k-means where the loss is the quantisation loss alone, by gradient where a task has a say in it."""
     momentum: float = 0.9
     """Of the running soft k-means, per batch."""
     lr: float = 1e-2
@@ -126,7 +128,8 @@ class Recipe:
     def __post_init__(self) -> None:
         check_count("epochs", self.epochs)
         check_count("restarts", self.restarts)
-        check_choice("move", self.move, MOVERS)
+        if self.move is not None:
+            check_choice("move", self.move, MOVERS)
         check_choice("precision", self.precision, PRECISIONS)
         if self.init is not None:
             check_choice("init", self.init, INIT_METHODS)

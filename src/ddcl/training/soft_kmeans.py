@@ -10,6 +10,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ddcl.functional.soft_kmeans import cell_moments
 from ddcl.nn import PrototypeBank
+from ddcl.ops import autocast_off
 from ddcl.training.entering import entering_tokens
 from ddcl.training.following import FollowsBanks
 
@@ -45,14 +46,17 @@ class SoftKMeans(FollowsBanks["_RunningCells"]):
         self.momentum = momentum
 
     def _follow(self, bank: PrototypeBank) -> _RunningCells:
+        cells = _RunningCells(bank, self.momentum)
         bank.prototypes.requires_grad_(False)
-        return _RunningCells(bank, self.momentum)
+        bank.moved_by_soft_kmeans = True
+        return cells
 
     def _hook(self, bank: PrototypeBank, follower: _RunningCells) -> RemovableHandle:
         return bank.register_forward_pre_hook(follower.observe, with_kwargs=True)
 
     def _release(self, follower: _RunningCells) -> None:
-        follower.bank.prototypes.requires_grad_(True)
+        follower.bank.prototypes.requires_grad_(follower.was_learning)
+        follower.bank.moved_by_soft_kmeans = False
 
     def step(self) -> None:
         """Move every bank to the running means of its cells."""
@@ -82,6 +86,7 @@ class _RunningCells:
 
     def __init__(self, bank: PrototypeBank, momentum: float) -> None:
         self.bank, self.momentum = bank, momentum
+        self.was_learning = bank.prototypes.requires_grad
         points = bank.prototypes.detach().to(bank.temperature.dtype)
         self.mass = torch.zeros_like(points[..., 0])
         self.total = torch.zeros_like(points)
@@ -93,7 +98,8 @@ class _RunningCells:
             return
         tokens, mask = entering_tokens(self.bank, args, kwargs)
         points = self.bank.prototypes.to(self.mass.dtype)
-        mass, pull = cell_moments(tokens.to(self.mass.dtype), points, self.bank.temperature, mask=mask)
+        with autocast_off(tokens):
+            mass, pull = cell_moments(tokens.to(self.mass.dtype), points, self.bank.temperature, mask=mask)
         self.mass.lerp_(mass, 1 - self.momentum)
         self.total.lerp_(pull + mass.unsqueeze(-1) * points, 1 - self.momentum)
 

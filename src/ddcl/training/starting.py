@@ -80,7 +80,7 @@ def start_banks(
             heads = None if bank.num_heads == 1 else bank.num_heads
             centers = kmeans(data, bank.num_prototypes, restarts=1, num_heads=heads, generator=generator).centers
         moments = covariance(tokens, num_heads=bank.num_heads)
-        critical = CRITICAL_FACTOR[bank.gradient] * moments.largest
-        resolving = resolving_temperature(centers, gradient=bank.gradient).flatten().to(critical.device) / critical
+        critical = CRITICAL_FACTOR[bank.splits_like] * moments.largest
+        resolving = resolving_temperature(centers, gradient=bank.splits_like).flatten().to(critical.device) / critical
         scales.append(Scales(float((moments.trace.mean() / bank.dim).sqrt()), float(resolving.nan_to_num().min())))
     return Scales(sum(one.spread for one in scales) / len(scales), min(one.resolving for one in scales))

@@ -119,7 +119,7 @@ class ExactSums:
     def _split_sums(self) -> list[SplitSums]:
         banks = self.bank.prototypes.detach().double()
         temperatures = self.bank.temperature.tolist()
-        return [SplitSums(one, T, self.bank.gradient) for one, T in zip(banks, temperatures, strict=True)]
+        return [SplitSums(one, T, self.bank.splits_like) for one, T in zip(banks, temperatures, strict=True)]
 
     @torch.no_grad()
     def add(self, tokens: Tensor, mask: Tensor | None, output: Readout) -> None:
@@ -150,13 +150,15 @@ class ExactSums:
         """The figures of every head, given trace C at the start (H,) if known."""
         bank, steps = self.bank, self.steps.read()
         banks, K = bank.prototypes.detach(), bank.num_prototypes
+        moments = self.moments.result()
+        if not bool(torch.isfinite(moments.matrix).all() and torch.isfinite(banks).all()):
+            return [_not_finite(moments.num_tokens)] * bank.num_heads
         splits = self.splits
         if splits is None:
             splits = self._split_sums()
             for head, sums in enumerate(splits):
                 sums.add(self.kept[:, head].double())
-        moments = self.moments.result()
-        critical = (CRITICAL_FACTOR[bank.gradient] * moments.largest).tolist()
+        critical = (CRITICAL_FACTOR[bank.splits_like] * moments.largest).tolist()
         found = []
         for head in range(bank.num_heads):
             margins, _, masses = splits[head].result()
@@ -187,6 +189,12 @@ class ExactSums:
                 )
             )
         return found
+
+
+def _not_finite(tokens: int) -> HeadMeasure:
+    """Of a bank or tokens with NaN or infinity in them: no figure means anything."""
+    figures = dict.fromkeys((field.name for field in fields(HeadMeasure)), math.nan)
+    return HeadMeasure(**{**figures, "tokens": tokens, "distinct": 0, "splitting": 0})  # type: ignore[arg-type]
 
 
 def _ratio(value: float, unit: float) -> float:

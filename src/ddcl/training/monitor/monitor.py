@@ -16,6 +16,7 @@ from torch.utils.hooks import RemovableHandle
 from ddcl.functional import CRITICAL_FACTOR, Readout, separation
 from ddcl.functional.checks import check_count
 from ddcl.nn import PrototypeBank
+from ddcl.ops import autocast_off
 from ddcl.training.entering import entering_tokens
 from ddcl.training.following import FollowsBanks
 from ddcl.training.moments import RunningMoments
@@ -70,12 +71,13 @@ class _Watched:
         if self.exact is None and not module.training:
             return
         tokens, mask = entering_tokens(self.bank, args, kwargs)
-        if self.exact is not None:
-            self.exact.add(tokens, mask, output)
-            return
-        self.steps.add(output, mask)
-        if self.calls % self.every == 0:
-            self.moments.update(tokens, mask)
+        with autocast_off(tokens):
+            if self.exact is not None:
+                self.exact.add(tokens, mask, output)
+                return
+            self.steps.add(output, mask)
+            if self.calls % self.every == 0:
+                self.moments.update(tokens, mask)
         self.calls += 1
 
 
@@ -139,7 +141,7 @@ class CollapseMonitor(FollowsBanks[_Watched]):
         found: dict[str, list[dict[str, float]]] = {}
         for name, watched in self._followers.items():
             bank, sums = watched.bank, watched.steps.read()
-            critical = CRITICAL_FACTOR[bank.gradient] * watched.moments.largest
+            critical = CRITICAL_FACTOR[bank.splits_like] * watched.moments.largest
             trace = watched.moments.trace
             apart = separation(bank.prototypes.detach())
             sums["temperature"] = bank.temperature.tolist()
@@ -221,7 +223,12 @@ class CollapseMonitor(FollowsBanks[_Watched]):
     def state_dict(self) -> dict[str, Any]:
         """Running covariances and the trace at the start."""
         return {
-            name: {"moments": one.moments.state_dict(), "start_trace": one.start_trace, "calls": one.calls}
+            name: {
+                "moments": one.moments.state_dict(),
+                "start_trace": one.start_trace,
+                "calls": one.calls,
+                "streaks": [(*key, count) for key, count in one.streaks.items()],
+            }
             for name, one in self._followers.items()
         }
 
@@ -231,6 +238,7 @@ class CollapseMonitor(FollowsBanks[_Watched]):
         for name, watched in self._followers.items():
             watched.moments.load_state_dict(state[name]["moments"])
             watched.start_trace, watched.calls = state[name]["start_trace"], state[name]["calls"]
+            watched.streaks = {(condition, head): count for condition, head, count in state[name]["streaks"]}
 
 
 def _flat(figures: dict[str, list[dict[str, float]]]) -> dict[str, float]:

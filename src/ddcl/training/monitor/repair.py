@@ -46,7 +46,8 @@ def split_into(
         pairs = _partings(x, points[working], float(bank.temperature[head]), bank)
         if not pairs:
             break
-        for (donor, one, other), recipient in zip(pairs, waiting.tolist(), strict=False):
+        # few at a time: each split changes what the others may do at this temperature
+        for (donor, one, other), recipient in zip(pairs[: 1 + len(waiting) // 8], waiting.tolist(), strict=False):
             place = int(working[donor])
             points[place], points[recipient] = one, other
             idle[recipient] = False
@@ -62,7 +63,7 @@ def _partings(x: Tensor, points: Tensor, temperature: float, bank: PrototypeBank
     counts = torch.bincount(nearest, minlength=len(points)).unsqueeze(-1)
     # a bank that lags behind its encoder lies beside its tokens: both copies would, and one would win nothing
     means = torch.zeros_like(points).index_add_(0, nearest, x) / counts.clamp_min(1)
-    modes = split_modes(x, torch.where(counts > 0, means, points), temperature, gradient=bank.gradient)
+    modes = split_modes(x, torch.where(counts > 0, means, points), temperature, gradient=bank.splits_like)
     found = []
     for donor in distortion.argsort(descending=True).tolist():
         along = (x[nearest == donor] - means[donor]) @ modes.directions[donor]
