@@ -35,7 +35,7 @@ def measure(quick: bool) -> Result:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     rows: list[Row] = []
     verdicts = []
-    for batch in (2,) if quick else ((64, 256) if device == "cuda" else (8, 32)):
+    for batch in (2,) if quick else ((256, 1024) if device == "cuda" else (8, 32)):
         timings = _time(batch, device, quick)
         plain = timings["plain"].median
         for name, timing in timings.items():
@@ -65,7 +65,7 @@ def _time(batch: int, device: str, quick: bool) -> dict[str, Timing]:
     torch.manual_seed(0)
     x = torch.randn(batch, 128, DIM, device=device)
     candidates = {name: _candidate(name, x, device) for name in ("plain", "schedule", "monitor", "both")}
-    plan = Plan(warmup=1, least=1, most=1) if quick else Plan(warmup=2, least=7, most=30, seconds=8)
+    plan = Plan(warmup=1, least=1, most=1) if quick else Plan(warmup=1, least=7, most=30, seconds=6)
     return time_side_by_side(candidates, lambda: None, plan)
 
 

@@ -49,8 +49,8 @@ def commit() -> str:
 
     A copy of the tree without its history is told by the variable DDCL_COMMIT.
     """
-    if "DDCL_COMMIT" in os.environ:
-        return os.environ["DDCL_COMMIT"]
+    if told := os.environ.get("DDCL_COMMIT"):
+        return told
     # results do not change what is measured: writing one must not make the next one dirty
     excluded = (":(top,exclude)benchmarks/results", ":(top,exclude)results")
     changed = _output("git", "status", "--porcelain", "--", ":/", *excluded)

@@ -40,12 +40,14 @@ def resolving_temperature(
     check_prototypes(centers)
     check_gradient(gradient)
     banks = centers if centers.dim() == 3 else centers[None]
+    if banks.shape[1] == 1:  # alone: apart at any temperature
+        return banks.new_full(centers.shape[:-2], float("inf"), dtype=torch.float64)
     found = [torch.quantile(_to_nearest_neighbour(bank.double()), CLOSE_SHARE) for bank in banks]
     return (CRITICAL_FACTOR[gradient] / 4 * torch.stack(found)).reshape(centers.shape[:-2])
 
 
-def _to_nearest_neighbour(bank: Float[Tensor, "K m"]) -> Float[Tensor, " K"]:
-    """Squared distance of each prototype to the nearest other one; infinite for one alone."""
+def _to_nearest_neighbour(bank: Float[Tensor, "K m"]) -> Float[Tensor, " looked_at"]:
+    """Squared distance of each prototype that is looked at to the nearest other one."""
     # evenly spread over a large bank, so that the cost stays below that of a readout
     own = torch.linspace(0, len(bank) - 1, min(len(bank), LOOKED_AT), device=bank.device).round().long()
     distances = squared_distances(bank[own], bank)

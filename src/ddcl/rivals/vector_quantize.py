@@ -21,6 +21,8 @@ class HardQuantizer(nn.Module):
 
     def __init__(self, kind: Kind, num_prototypes: int, dim: int) -> None:
         super().__init__()
+        if kind not in (STRAIGHT_THROUGH, EMA):
+            raise ValueError(f"kind: got {kind!r}, expected {STRAIGHT_THROUGH!r} or {EMA!r}")
         try:
             from vector_quantize_pytorch import VectorQuantize
         except ImportError as error:

@@ -29,33 +29,42 @@ _ALWAYS_WATCHED = 32
 
 
 class _Followed:
-    """A bank, what is known of its tokens, and a as a tensor on its device, (H,)."""
+    """A bank, what is known of its tokens, and what its temperature is a multiple of."""
 
     def __init__(self, bank: PrototypeBank, moments: RunningMoments, resolved: float | None) -> None:
         self.bank, self.moments, self.resolved = bank, moments, resolved
-        self.fraction = torch.empty_like(bank.temperature)
+        self.fraction = torch.ones_like(bank.temperature)  # a, a tensor: compiled code would build a number in
+        self.critical = torch.zeros_like(bank.temperature)  # T_c, 0 while no spread has been seen
         self.ceiling = torch.full_like(bank.temperature, float("inf"))
         self.watching = True
 
-    def set_fraction(self, values: tuple[float, ...]) -> None:
-        # filled, not copied: a number reaches the device without waiting for it
-        for head in range(len(self.fraction)):
-            self.fraction[head].fill_(values[head % len(values)])
+    def set_fractions(self, values: tuple[float, ...]) -> None:
+        """a, one number or one for each head; filled in, not copied, so that nothing waits for the device."""
+        if len(values) == 1:
+            self.fraction.fill_(values[0])
+        else:
+            for head, value in enumerate(values):
+                self.fraction[head].fill_(value)
         self.set_temperature()
 
     @torch.no_grad()
     def set_temperature(self) -> None:
-        """T = a T_c; until tokens with any spread have been seen there is no T_c, and the bank keeps what it has."""
-        wanted = self.fraction * CRITICAL_FACTOR[self.bank.splits_like] * self.moments.largest
-        wanted = torch.minimum(wanted, self.ceiling)
-        self.bank.temperature.copy_(torch.where(wanted > 0, wanted, self.bank.temperature))
+        """T = a T_c, in as few calls as possible."""
+        wanted = self.critical * self.fraction
+        if self.resolved is not None:
+            wanted = torch.minimum(wanted, self.ceiling)
+        # until tokens with any spread have been seen there is no T_c, and the bank keeps what it has
+        torch.where(wanted > 0, wanted, self.bank.temperature, out=self.bank.temperature)
 
     @torch.no_grad()
-    def set_ceiling(self) -> None:
-        """T stays below what keeps the prototypes apart from their neighbours as they stand now."""
+    def look(self) -> None:
+        """Take over what the running moments and the bank say now."""
+        torch.mul(self.moments.largest, CRITICAL_FACTOR[self.bank.splits_like], out=self.critical)
         if self.resolved is not None:
+            # T stays below what keeps the prototypes apart from their neighbours as they stand
             found = resolving_temperature(self.bank.prototypes.detach(), gradient=self.bank.splits_like)
             self.ceiling.copy_(self.resolved * found)
+        self.set_temperature()
 
     def observe(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A forward pre-hook: tensors only, so that compiled code may contain it."""
@@ -64,8 +73,7 @@ class _Followed:
         tokens, mask = entering_tokens(self.bank, args, kwargs)
         with autocast_off(tokens):
             self.moments.update(tokens, mask)
-            self.set_ceiling()
-            self.set_temperature()
+            self.look()
 
 
 class CriticalSchedule(FollowsBanks[_Followed]):
@@ -148,8 +156,8 @@ class CriticalSchedule(FollowsBanks[_Followed]):
         if len(self.at(0)) not in (1, bank.num_heads):
             raise ValueError(f"start: got {len(self.at(0))} values, expected 1 or num_heads = {bank.num_heads}")
         followed = _Followed(bank, RunningMoments.of(bank, momentum=self.momentum, sample=self.sample), self.resolved)
-        followed.set_ceiling()
-        followed.set_fraction(self.at(self.time))
+        followed.look()
+        followed.set_fractions(self.at(self.time))
         return followed
 
     def _hook(self, bank: PrototypeBank, follower: _Followed) -> RemovableHandle:
@@ -166,7 +174,7 @@ class CriticalSchedule(FollowsBanks[_Followed]):
             raise ValueError(f"bank: got {bank!r}, expected one of {sorted(self._followers)}")
         followed = next(iter(self._followers.values())) if bank is None else self._followers[bank]
         followed.moments.set_from(data, mask)
-        followed.set_temperature()
+        followed.look()
         return self
 
     def step(self) -> tuple[float, ...]:
@@ -174,7 +182,7 @@ class CriticalSchedule(FollowsBanks[_Followed]):
         self.time += 1
         for followed in self._followers.values():
             followed.watching = self._looks()
-            followed.set_fraction(self.at(self.time))
+            followed.set_fractions(self.at(self.time))
         return self.at(self.time)
 
     def _looks(self) -> bool:
@@ -199,9 +207,10 @@ class CriticalSchedule(FollowsBanks[_Followed]):
         self.time = int(state["time"])
         for name, followed in self._followers.items():
             followed.moments.load_state_dict(state["moments"][name])
+            followed.look()
             followed.ceiling.copy_(state["ceilings"][name])
             followed.watching = self._looks()
-            followed.set_fraction(self.at(self.time))
+            followed.set_fractions(self.at(self.time))
 
     def __repr__(self) -> str:
         start, end = (values[0] if len(values) == 1 else values for values in (self.start, self.end))

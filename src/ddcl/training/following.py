@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from torch import nn
 from torch.utils.hooks import RemovableHandle
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+@runtime_checkable
 class Follower(Protocol):
     """What is kept for one bank."""
 

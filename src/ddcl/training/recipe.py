@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol, get_args
+from typing import Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 from ddcl.functional import INIT_METHODS, InitMethod
 from ddcl.functional.checks import check_choice, check_count
@@ -29,6 +29,7 @@ class Setting(NamedTuple):
     """Whether the encoder learns too."""
 
 
+@runtime_checkable
 class TemperaturePlan(Protocol):
     """How the temperature is to fall over a run."""
 

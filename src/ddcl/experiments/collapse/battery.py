@@ -72,7 +72,8 @@ def read(path: str | Path) -> list[Row]:
 
 
 def _rounded(outcome: Outcome) -> dict[str, float]:
-    return {name: float(f"{value:.4g}") for name, value in asdict(outcome).items()}
+    """Eight digits: fewer could carry a figure over the threshold it is judged by."""
+    return {name: float(f"{value:.8g}") for name, value in asdict(outcome).items()}
 
 
 REASONS = ("uniform", "merged", "unused", "shrunk")
