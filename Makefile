@@ -16,7 +16,7 @@ test: lint types
 	$(MAKE) shapes
 
 check: $(READY)   ## the quick half of the tests
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -m "not slow and not compiled"
 
 lint: $(READY)
 	$(BIN)/ruff check .

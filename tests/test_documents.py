@@ -19,6 +19,7 @@ def python_blocks(page: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if python_blocks(page)], ids=lambda p: p.name)
 def test_the_code_on_a_page_runs_from_top_to_bottom(page, capsys):
     names: dict[str, object] = {"__name__": "page"}

@@ -29,6 +29,7 @@ def spread_after_descent(z: Tensor, T: float, gradient: str, backend: str) -> tu
     return start, (bank - bank.mean(0)).square().sum().item()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["reference", "eager"])
 @pytest.mark.parametrize(("gradient", "factor"), [("full", 4), ("stop", 2)])
 def test_bank_splits_exactly_below_its_critical_temperature(gradient, factor, backend):
@@ -126,6 +127,7 @@ def test_no_tokens_have_no_covariance():
         critical_temperature(torch.randn(3, 2), mask=torch.zeros(3, dtype=torch.bool))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gradient", ["full", "stop"])
 def test_above_the_critical_temperature_a_separated_bank_may_still_stand(gradient):
     # T_c is where the merged bank turns stable, not where every other resting place ends: a few tokens far away

@@ -483,6 +483,7 @@ def test_an_encoder_left_to_the_quantisation_loss_alone_is_warned_of():
         Trainer(Net(), replace(recipe, epsilon=0.5)).fit(groups().split(61))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "share"), [(F64, 1.0), (torch.float32, 0.999)])
 def test_the_scale_of_the_data_changes_no_assignment_of_a_default_run(dtype, share):
     # overlapping groups and more prototypes than groups: nothing but the same arithmetic gives the same cells
@@ -501,6 +502,7 @@ def test_the_scale_of_the_data_changes_no_assignment_of_a_default_run(dtype, sha
         assert (assigned(scale) == reference).double().mean() >= share, scale
 
 
+@pytest.mark.slow
 def test_a_merged_bank_recovers_by_default_and_by_the_papers_recipe_does_not():
     # 61 directions in 67 dimensions, unit norm: T_c lies below the paper's lowest temperature of 0.3
     mixture = torch.randn(61, 1, 67) + 0.15 * torch.randn(61, 10, 67)
