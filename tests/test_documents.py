@@ -63,3 +63,10 @@ def test_the_speed_table_in_the_readme_is_the_committed_record():
         cells = [record[N, m, K, p, i] for p in ("forward", "forward+backward") for i in ("plain", "cdist")]
         expected = [f"{float(cell['ratio_to_eager']):.2f}" for cell in cells]
         assert shown == [*expected, f"{float(cells[2]['memory_ratio_to_eager']):.1f}"]
+
+
+def test_the_collapse_table_in_the_readme_is_the_committed_record():
+    from ddcl.experiments.collapse import battery
+
+    table = battery.summary(battery.read(ROOT / "results" / "collapse.csv"))
+    assert table in (ROOT / "README.md").read_text()
