@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.registry import BENCHMARKS
-from benchmarks.results import write_csv
 from ddcl.experiments.environment import environment, load
+from ddcl.experiments.records import write_rows
 
 RESULTS = Path(__file__).parent / "results"
 BUSY = 0.5  # load average before the first measurement
@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(result.table, *result.verdicts, sep="\n")
     out = options.out or (None if options.quick else RESULTS / f"{options.name}.csv")
     if out is not None:
-        write_csv(out, result.rows, origin)
+        write_rows(result.rows, out, origin)
     return 0
 
 

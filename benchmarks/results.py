@@ -1,10 +1,8 @@
-"""Results as a file and as a table to read."""
+"""What a benchmark found, and a table to read."""
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 Row = dict[str, str | int]
@@ -16,16 +14,6 @@ class Result(NamedTuple):
     rows: list[Row]
     table: str
     verdicts: list[str]
-
-
-def write_csv(path: Path, rows: Sequence[Row], provenance: Row) -> None:
-    """Write the rows, each with where and how it was measured."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    complete = [{**row, **provenance} for row in rows]
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(complete[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(complete)
 
 
 def format_table(header: Sequence[str], body: Sequence[Sequence[object]]) -> str:

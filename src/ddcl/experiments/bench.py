@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+from ddcl.experiments.environment import environment
+
 DESCRIPTION = """\
 Measure and record. Each benchmark prints a table and, with --out, writes one row per run with the command, versions and
 device that made it.
@@ -50,7 +52,7 @@ def _collapse(arguments: argparse.Namespace) -> int:
         return 2
     seeds = range(arguments.seeds or 2)
     cases = quick_grid(methods) if arguments.quick else grid(methods, seeds=tuple(seeds))
-    began = time.monotonic()
+    origin, began = environment(_command("collapse", arguments)), time.monotonic()
 
     def progress(count: int, row: battery.Row) -> None:
         if sys.stderr.isatty() or count % 100 == 0:
@@ -61,7 +63,7 @@ def _collapse(arguments: argparse.Namespace) -> int:
     rows = battery.run_all(cases, jobs=arguments.jobs, progress=progress)
     print(battery.summary(rows))
     if arguments.out is not None:
-        battery.write(rows, arguments.out, _command("collapse", arguments))
+        battery.write(rows, arguments.out, origin)
     return 0
 
 
@@ -71,6 +73,7 @@ def _newsgroups(arguments: argparse.Namespace) -> int:
 
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # everything comes from this machine
     seeds = range(1 if arguments.quick else arguments.seeds or 5)
+    origin = environment(_command("newsgroups", arguments))
     try:
         found = newsgroups.run_all(seeds, progress=lambda one: print(one, file=sys.stderr))
     except (FileNotFoundError, ImportError) as missing:
@@ -79,7 +82,7 @@ def _newsgroups(arguments: argparse.Namespace) -> int:
     if not arguments.quick:
         print(newsgroups.summary(found))
     if arguments.out is not None:
-        write_rows(newsgroups.rows(found), arguments.out, _command("newsgroups", arguments))
+        write_rows(newsgroups.rows(found), arguments.out, origin)
     return 0
 
 

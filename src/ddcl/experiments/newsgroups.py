@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from ddcl.data import embed, load_texts
+from ddcl.experiments.accuracy import accuracy
 from ddcl.nn import PrototypeBank
 from ddcl.training import Recipe, Trainer
 
@@ -32,18 +33,6 @@ class Clustering:
     distinct: int
     usage: float
     seconds: float
-
-
-def accuracy(found: Iterable[int], labels: Iterable[int]) -> float:
-    """Share of items whose cluster belongs to their class, under the best one-to-one match (the Hungarian method)."""
-    from scipy.optimize import linear_sum_assignment
-
-    clusters, classes = np.asarray(list(found)), np.asarray(list(labels))
-    size = int(max(clusters.max(), classes.max())) + 1
-    table = np.zeros((size, size), dtype=np.int64)
-    np.add.at(table, (clusters, classes), 1)
-    rows, columns = linear_sum_assignment(-table)
-    return float(table[rows, columns].sum() / len(classes))
 
 
 def load() -> tuple[Tensor, list[int]]:

@@ -6,18 +6,15 @@ import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ddcl.experiments.environment import environment
 
-
-def write_rows(rows: Sequence[Mapping[str, object]], path: str | Path, command: str) -> None:
-    """Write a table; the columns are those of the first row, then where it was measured."""
-    about = environment(command)
+def write_rows(rows: Sequence[Mapping[str, object]], path: str | Path, origin: Mapping[str, object]) -> None:
+    """Write a table; the columns are those of the first row, then those of ``environment`` as it was at the start."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, [*rows[0], *about], lineterminator="\n")
+        writer = csv.DictWriter(file, [*rows[0], *origin], lineterminator="\n")
         writer.writeheader()
-        writer.writerows({**row, **about} for row in rows)
+        writer.writerows({**row, **origin} for row in rows)
 
 
 def read_rows(path: str | Path) -> list[dict[str, str]]:

@@ -14,6 +14,15 @@ def banks_of(model: nn.Module) -> dict[str, PrototypeBank]:
     return {name: module for name, module in model.named_modules() if isinstance(module, PrototypeBank)}
 
 
+def learning_parameters(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """What learns in a model: the prototypes of its banks, and everything else."""
+    of_banks = {id(bank.prototypes) for bank in banks_of(model).values()}
+    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    prototypes = [parameter for parameter in trainable if id(parameter) in of_banks]
+    others = [parameter for parameter in trainable if id(parameter) not in of_banks]
+    return prototypes, others
+
+
 def param_groups(model: nn.Module, lr: float, epsilon: float = 0.1) -> list[dict[str, Any]]:
     r"""Prototypes at ``lr``, everything else at ``epsilon * lr``, ready for any torch optimiser.
 
@@ -34,13 +43,9 @@ def param_groups(model: nn.Module, lr: float, epsilon: float = 0.1) -> list[dict
     for name, value in (("lr", lr), ("epsilon", epsilon)):
         if not 0 < value < float("inf"):
             raise ValueError(f"{name}: got {value}, expected a positive finite number")
-    banks = banks_of(model)
-    of_banks = {id(bank.prototypes) for bank in banks.values()}
-    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    prototypes = [parameter for parameter in trainable if id(parameter) in of_banks]
-    others = [parameter for parameter in trainable if id(parameter) not in of_banks]
+    prototypes, others = learning_parameters(model)
     if not prototypes:
-        why = "all its prototypes are frozen" if banks else "it holds no PrototypeBank"
+        why = "all its prototypes are frozen" if banks_of(model) else "it holds no PrototypeBank"
         raise ValueError(f"model: {why}, so there is no bank to give a learning rate of its own")
     if not others:
         raise ValueError(

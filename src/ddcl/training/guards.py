@@ -7,7 +7,7 @@ import warnings
 from torch import nn
 
 from ddcl.nn import TokenNorm
-from ddcl.training.groups import banks_of
+from ddcl.training.groups import learning_parameters
 
 STABLE_RATIOS = (1e-4, 0.1)
 """Learning rate of the encoder over that of the bank. Above a tenth the encoder outruns its bank (measured on digits
@@ -39,8 +39,7 @@ def warn_of_ratio(epsilon: float) -> None:
 
 def encoder_learns(model: nn.Module) -> bool:
     """Whether anything besides the banks learns."""
-    of_banks = {id(bank.prototypes) for bank in banks_of(model).values()}
-    return any(p.requires_grad and id(p) not in of_banks for p in model.parameters())
+    return bool(learning_parameters(model)[1])
 
 
 def unconstrained_encoder(model: nn.Module) -> bool:

@@ -18,7 +18,7 @@ from ddcl.nn import TokenNorm
 from ddcl.training.checkpoint import load_checkpoint, restore_random, save_checkpoint
 from ddcl.training.critical import CriticalSchedule
 from ddcl.training.following import FollowsBanks
-from ddcl.training.groups import banks_of, param_groups
+from ddcl.training.groups import banks_of, learning_parameters, param_groups
 from ddcl.training.guards import encoder_learns, warn_of_ratio, warn_of_unconstrained_encoder
 from ddcl.training.losses import Loss, call, quantisation_loss
 from ddcl.training.monitor import CollapseMonitor, repairing
@@ -180,11 +180,9 @@ class Trainer:
 
     def _make_optimiser(self, spread: float) -> Optimizer | None:
         """Two groups at two rates; with nothing to descend by gradient, none."""
-        recipe, banks = self.recipe, banks_of(self.model)
+        recipe = self.recipe
         lr = recipe.lr * (spread if recipe.relative_lr and spread > 0 else 1.0)
-        of_banks = [bank.prototypes for bank in banks.values() if bank.prototypes.requires_grad]
-        known = {id(parameter) for parameter in of_banks}
-        others = [p for p in self.model.parameters() if p.requires_grad and id(p) not in known]
+        of_banks, others = learning_parameters(self.model)
         if others:
             warn_of_ratio(recipe.epsilon)
         if of_banks and others:

@@ -9,6 +9,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from ddcl.experiments.accuracy import accuracy
 from ddcl.experiments.claims.ledger import Claim, MissingError, Numbers, Verdict, fails, holds, holds_if
 from ddcl.experiments.claims.problems import blobs, descend, generator, tiny
 from ddcl.functional import covariance, critical_temperature, kmeans, readout, separation
@@ -32,16 +33,6 @@ def _digits() -> tuple[Tensor, Tensor]:
     data = load_digits()
     x = torch.tensor(data.data / 16, dtype=torch.float32)
     return x - x.mean(0), torch.tensor(data.target)
-
-
-def _accuracy(indices: Tensor, labels: Tensor) -> float:
-    """Clustering accuracy under the best matching of prototypes with classes."""
-    # scipy comes with scikit-learn
-    from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped,unused-ignore]
-
-    table = torch.zeros(10, 10).index_put_((indices, labels), torch.ones(len(labels)), accumulate=True)
-    rows, columns = linear_sum_assignment(-table.numpy())
-    return float(table[rows, columns].sum()) / len(labels)
 
 
 @dataclass
@@ -78,7 +69,7 @@ def _train(epsilon: float, epochs: int) -> _Run:
         if epoch in (EPOCHS, LONGER):
             z = (x @ encoder).detach()
             trace = float(covariance(z).trace)
-            run.accuracy[epoch] = _accuracy(readout(z, bank.detach(), 0.3).indices, labels)
+            run.accuracy[epoch] = accuracy(readout(z, bank.detach(), 0.3).indices.tolist(), labels.tolist())
             run.separation[epoch] = now / trace
             run.trace[epoch] = trace / first_trace
     return run

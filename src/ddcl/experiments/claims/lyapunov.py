@@ -9,7 +9,15 @@ from torch import Tensor
 
 from ddcl.experiments.claims.ledger import Claim, Numbers, Verdict, fails, holds, holds_if
 from ddcl.experiments.claims.problems import F64, descend, normal, rises, stretched, tiny
-from ddcl.functional import assignments, barrier, covariance, critical_temperature, readout, separation
+from ddcl.functional import (
+    assignments,
+    barrier_strength,
+    covariance,
+    critical_temperature,
+    lyapunov,
+    readout,
+    separation,
+)
 from ddcl.ops import Gradient
 
 PROTOTYPES = 5
@@ -19,7 +27,7 @@ def _functional(
     z: Tensor, temperature: float, strength: float, gradient: Gradient = "full"
 ) -> Callable[[Tensor], Tensor]:
     """W of a bank with the tokens held."""
-    return lambda bank: readout(z, bank, temperature, gradient=gradient).loss.total + barrier(bank, strength)
+    return lambda bank: lyapunov(z, bank, temperature, strength=strength, gradient=gradient)
 
 
 def measure_barrier() -> Numbers:
@@ -142,7 +150,7 @@ def measure_condition() -> Numbers:
     z = stretched(100, seed=1)
     T = 1.5 * float(critical_temperature(z))
     rate = 0.01
-    bound = 2 * rate * PROTOTYPES * (PROTOTYPES - 1) / 2
+    bound = barrier_strength(PROTOTYPES, rate)
     start = z.mean(0) + normal(PROTOTYPES, 3, seed=2)
     numbers: dict[str, float] = {"bound": bound}
     for share in (0.001, 10.0):

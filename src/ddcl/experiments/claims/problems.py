@@ -38,8 +38,7 @@ def blobs(n: int, *, centres: int, dim: int, spread: float = 0.25, seed: int) ->
 def descend(
     loss: Callable[[Tensor], Tensor], start: Tensor, *, steps: int, lr: float, adam: bool = False
 ) -> tuple[Tensor, list[float]]:
-    """Follow the gradient of a loss of the bank; the bank it ends with and the loss before every step "
-    "and at the end."""
+    """Follow the gradient of a loss of the bank: the bank it ends with, and the loss before each step and last."""
     bank = start.detach().clone().requires_grad_()
     optimiser: torch.optim.Optimizer = torch.optim.Adam([bank], lr=lr) if adam else torch.optim.SGD([bank], lr=lr)
     history = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from multiprocessing import get_context
@@ -44,12 +44,12 @@ def _run_each(cases: Sequence[Case], jobs: int) -> Iterator[Row]:
         yield from (Row(case, outcome) for case, outcome in zip(cases, pool.map(run, cases), strict=True))
 
 
-def write(rows: Iterable[Row], path: str | Path, command: str) -> None:
-    """One line for each run, with the command, versions and device that made it."""
+def write(rows: Iterable[Row], path: str | Path, origin: Mapping[str, object]) -> None:
+    """One line for each run, with where it was made."""
     write_rows(
         [{**asdict(case), **_rounded(outcome), "collapsed": " ".join(outcome.reasons)} for case, outcome in rows],
         path,
-        command,
+        origin,
     )
 
 
