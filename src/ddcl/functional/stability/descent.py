@@ -84,9 +84,10 @@ def barrier_strength(num_prototypes: int, lr: float) -> float:
     r"""The smallest barrier strength the paper asks for, :math:`\lambda > 2 \eta_P \binom{K}{2} = \eta_P K (K - 1)`.
 
     The paper wants it for compact sublevel sets, which no strength gives: a single prototype may leave for any distance
-    at a bounded W (``ddcl claims``). Any positive strength forbids coincidence in continuous time. It also has no scale: with data times s the same balance needs :math:`s^4 \lambda`, while a
-    learning rate stays as it is. And a discrete step bounds the strength from above: two prototypes at distance r feel
-    a curvature of :math:`12 \lambda / r^4`.
+    at a bounded W (``ddcl claims``). Any positive strength forbids coincidence in continuous time. The condition has no
+    scale: with data times s the same balance needs :math:`s^4 \lambda`, while a learning rate stays as it is. And a
+    discrete step bounds the strength from above: two prototypes at distance r feel a curvature of
+    :math:`12 \lambda / r^4`.
 
     Args:
         num_prototypes: K.
