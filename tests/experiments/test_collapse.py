@@ -10,8 +10,9 @@ from dataclasses import fields, replace
 import pytest
 import torch
 
+from ddcl.cli import main
 from ddcl.experiments.collapse import running
-from ddcl.experiments.collapse.battery import Row, read, run_all, summary, write
+from ddcl.experiments.collapse.battery import Row, append, read, run_all, summary, write
 from ddcl.experiments.collapse.cases import ABOUT, ENCODERS, METHODS, RATIOS, SCALES, SIZES, Case, grid, quick_grid
 from ddcl.experiments.collapse.models import Clusterer, make_encoder, mixture
 from ddcl.experiments.collapse.running import Outcome, run
@@ -161,6 +162,34 @@ def test_runs_come_in_the_order_of_their_cases_with_progress(monkeypatch):
     rows = run_all(cases, progress=lambda count, row: seen.append((count, row)))
     assert rows == [Row(case, outcome) for case, outcome in zip(cases, outcomes, strict=True)]
     assert seen == list(enumerate(rows, start=1))
+
+
+def test_a_battery_that_was_stopped_goes_on_where_it_stood(monkeypatch, tmp_path, capsys):
+    path, cases, ran = tmp_path / "deep" / "battery.csv", quick_grid(("default",)), []
+
+    def stopped(case):
+        if len(ran) == 4:
+            raise KeyboardInterrupt
+        ran.append(case)
+        return HEALTHY
+
+    monkeypatch.setattr("ddcl.experiments.collapse.battery.run", stopped)
+    asked = ["bench", "collapse", "--quick", "--methods", "default", "--out", str(path)]
+    with pytest.raises(KeyboardInterrupt):
+        main(asked)
+    assert [row.case for row in read(path)] == ran == cases[:4]
+    monkeypatch.setattr("ddcl.experiments.collapse.battery.run", lambda case: ran.append(case) or HEALTHY)
+    assert main([*asked, "--resume"]) == 0
+    assert [row.case for row in read(path)] == ran == cases
+    assert f"| default | {len(cases)} | 0 / {len(cases)} |" in capsys.readouterr().out
+    assert main(asked) == 0  # without --resume the table is begun anew
+    assert [row.case for row in read(path)] == cases
+
+
+def test_a_row_is_not_added_to_a_table_of_other_columns(tmp_path):
+    (tmp_path / "other.csv").write_text("name,value\na,1\n")
+    with pytest.raises(ValueError, match=r"other\.csv: its columns are not those"):
+        append(some_rows()[0], tmp_path / "other.csv", environment("ddcl battery"))
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -7,8 +7,13 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ddcl.experiments.environment import environment
+
+if TYPE_CHECKING:
+    from ddcl.experiments.collapse.battery import Row
+    from ddcl.experiments.collapse.cases import Case
 
 DESCRIPTION = """\
 Measure and record. Each benchmark prints a table and, with --out, writes one row per run with the command, versions and
@@ -34,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--methods", nargs="+", metavar="METHOD", help="collapse: these recipes alone")
     parser.add_argument("--seeds", type=int, metavar="N", help="seeds 0 to N - 1 (collapse: 2, newsgroups: 5)")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="collapse: processes of one thread each")
+    parser.add_argument("--resume", action="store_true", help="collapse: keep the rows already in FILE, run the others")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the rows to this CSV file")
 
 
@@ -52,19 +58,32 @@ def _collapse(arguments: argparse.Namespace) -> int:
         return 2
     seeds = range(arguments.seeds or 2)
     cases = quick_grid(methods) if arguments.quick else grid(methods, seeds=tuple(seeds))
+    done = _already_run(arguments, set(cases))
+    cases = [case for case in cases if case not in {row.case for row in done}]
     origin, began = environment(_command("collapse", arguments)), time.monotonic()
 
     def progress(count: int, row: battery.Row) -> None:
+        if arguments.out is not None:
+            battery.append(row, arguments.out, origin)
         if sys.stderr.isatty() or count % 100 == 0:
             left = (time.monotonic() - began) / count * (len(cases) - count)
             bad = " ".join(row.outcome.reasons)
             print(f"{count} / {len(cases)}, about {left:.0f} s left: {row.case} {bad}", file=sys.stderr)
 
-    rows = battery.run_all(cases, jobs=arguments.jobs, progress=progress)
-    print(battery.summary(rows))
-    if arguments.out is not None:
-        battery.write(rows, arguments.out, origin)
+    print(battery.summary([*done, *battery.run_all(cases, jobs=arguments.jobs, progress=progress)]))
     return 0
+
+
+def _already_run(arguments: argparse.Namespace, asked: set[Case]) -> list[Row]:
+    """Rows of the file that need no second run; without --resume the file is begun anew."""
+    from ddcl.experiments.collapse import battery
+
+    if arguments.out is None or not arguments.out.exists():
+        return []
+    if not arguments.resume:
+        arguments.out.unlink()
+        return []
+    return [row for row in battery.read(arguments.out) if row.case in asked]
 
 
 def _newsgroups(arguments: argparse.Namespace) -> int:

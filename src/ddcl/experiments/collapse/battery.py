@@ -13,7 +13,7 @@ import torch
 
 from ddcl.experiments.collapse.cases import ABOUT, Case
 from ddcl.experiments.collapse.running import Outcome, run
-from ddcl.experiments.records import read_rows, write_rows
+from ddcl.experiments.records import append_row, read_rows, write_rows
 
 
 class Row(NamedTuple):
@@ -46,11 +46,16 @@ def _run_each(cases: Sequence[Case], jobs: int) -> Iterator[Row]:
 
 def write(rows: Iterable[Row], path: str | Path, origin: Mapping[str, object]) -> None:
     """One line for each run, with where it was made."""
-    write_rows(
-        [{**asdict(case), **_rounded(outcome), "collapsed": " ".join(outcome.reasons)} for case, outcome in rows],
-        path,
-        origin,
-    )
+    write_rows([_line(row) for row in rows], path, origin)
+
+
+def append(row: Row, path: str | Path, origin: Mapping[str, object]) -> None:
+    """One more line."""
+    append_row(_line(row), path, origin)
+
+
+def _line(row: Row) -> dict[str, object]:
+    return {**asdict(row.case), **_rounded(row.outcome), "collapsed": " ".join(row.outcome.reasons)}
 
 
 def read(path: str | Path) -> list[Row]:
