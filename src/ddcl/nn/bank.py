@@ -18,6 +18,7 @@ from ddcl.functional import (
 )
 from ddcl.functional.checks import check_backend, check_count, check_gradient, check_temperature
 from ddcl.ops import Backend, Gradient
+from ddcl.shapes import Float
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,6 +88,16 @@ class PrototypeBank(nn.Module):
         self.reset_parameters()
 
     @property
+    def learned(self) -> list[nn.Parameter]:
+        """The parameters through which the prototypes learn; those of the shape (H, K, m) have a row for each."""
+        return [self.prototypes]
+
+    @torch.no_grad()
+    def move_to(self, points: Float[Tensor, "H K m"]) -> None:
+        """Put the prototypes there: how everything but a gradient moves a bank."""
+        self.prototypes.copy_(points)
+
+    @property
     def splits_like(self) -> Gradient:
         """The gradient mode whose critical temperatures hold: soft k-means descends what mode stop descends."""
         return "stop" if self.moved_by_soft_kmeans else self.gradient
@@ -141,7 +152,7 @@ class PrototypeBank(nn.Module):
         )
         if found.shape[-1] != self.dim:
             raise ValueError(f"data: got tokens of dimension {found.shape[-1]}, expected dim = {self.dim}")
-        self.prototypes.copy_(found.reshape_as(self.prototypes))
+        self.move_to(found.reshape(self.num_heads, self.num_prototypes, self.dim))
         if self._sets_temperature:
             critical = critical_temperature(data, mask=mask, gradient=self.gradient, num_heads=heads)
             # data without any spread has T_c = 0: every positive temperature serves it equally

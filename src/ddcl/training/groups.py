@@ -16,7 +16,7 @@ def banks_of(model: nn.Module) -> dict[str, PrototypeBank]:
 
 def learning_parameters(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
     """What learns in a model: the prototypes of its banks, and everything else."""
-    of_banks = {id(bank.prototypes) for bank in banks_of(model).values()}
+    of_banks = {id(parameter) for bank in banks_of(model).values() for parameter in bank.learned}
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     prototypes = [parameter for parameter in trainable if id(parameter) in of_banks]
     others = [parameter for parameter in trainable if id(parameter) not in of_banks]

@@ -47,7 +47,8 @@ class SoftKMeans(FollowsBanks["_RunningCells"]):
 
     def _follow(self, bank: PrototypeBank) -> _RunningCells:
         cells = _RunningCells(bank, self.momentum)
-        bank.prototypes.requires_grad_(False)
+        for parameter in bank.learned:
+            parameter.requires_grad_(False)
         bank.moved_by_soft_kmeans = True
         return cells
 
@@ -55,7 +56,8 @@ class SoftKMeans(FollowsBanks["_RunningCells"]):
         return bank.register_forward_pre_hook(follower.observe, with_kwargs=True)
 
     def _release(self, follower: _RunningCells) -> None:
-        follower.bank.prototypes.requires_grad_(follower.was_learning)
+        for parameter, learning in zip(follower.bank.learned, follower.was_learning, strict=True):
+            parameter.requires_grad_(learning)
         follower.bank.moved_by_soft_kmeans = False
 
     def step(self) -> None:
@@ -86,7 +88,7 @@ class _RunningCells:
 
     def __init__(self, bank: PrototypeBank, momentum: float) -> None:
         self.bank, self.momentum = bank, momentum
-        self.was_learning = bank.prototypes.requires_grad
+        self.was_learning = [parameter.requires_grad for parameter in bank.learned]
         points = bank.prototypes.detach().to(bank.temperature.dtype)
         self.mass = torch.zeros_like(points[..., 0])
         self.total = torch.zeros_like(points)
@@ -109,7 +111,7 @@ class _RunningCells:
         tiny = torch.finfo(self.mass.dtype).tiny
         held = (self.mass > tiny).unsqueeze(-1)
         means = self.total / self.mass.clamp_min(tiny).unsqueeze(-1)
-        self.bank.prototypes.copy_(torch.where(held, means, self.bank.prototypes.to(means.dtype)))
+        self.bank.move_to(torch.where(held, means, self.bank.prototypes.to(means.dtype)))
 
     @torch.no_grad()
     def forget(self, head: int, rows: Tensor) -> None:

@@ -37,7 +37,8 @@ def split_into(
     those tokens along it. Only a prototype whose split margin is negative is split: the others would draw the pair
     together again. Returns all prototypes that were moved.
     """
-    points = bank.prototypes[head].double()
+    everywhere = bank.prototypes.detach().double()
+    points = everywhere[head]
     x, idle = tokens.double(), idle.clone()
     moved: list[int] = []
     while bool(idle.any()) and not bool(idle.all()):
@@ -52,7 +53,7 @@ def split_into(
             points[place], points[recipient] = one, other
             idle[recipient] = False
             moved += [place, recipient]
-    bank.prototypes[head] = points.to(bank.prototypes.dtype)
+    bank.move_to(everywhere)
     return torch.tensor(sorted(set(moved)), dtype=torch.int64, device=points.device)
 
 
@@ -76,6 +77,7 @@ def _partings(x: Tensor, points: Tensor, temperature: float, bank: PrototypeBank
 
 def reset_rows(optimiser: Optimizer, bank: PrototypeBank, head: int, rows: Int[Tensor, " moved"]) -> None:
     """Forget what an optimiser has gathered (momentum, squared gradients) about prototypes that were moved."""
-    for value in optimiser.state.get(bank.prototypes, {}).values():
+    rowwise = [parameter for parameter in bank.learned if parameter.shape == bank.prototypes.shape]
+    for value in (value for parameter in rowwise for value in optimiser.state.get(parameter, {}).values()):
         if isinstance(value, Tensor) and value.shape == bank.prototypes.shape:
             value[head, rows] = 0.0
