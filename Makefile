@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# one process for each core, of one thread: what the tests compute is too small to share
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
 .PHONY: demo test check lint types shapes bench figures clean
 
@@ -12,11 +14,11 @@ demo: $(READY)
 	$(BIN)/python examples/train_encoder.py
 
 test: lint types
-	$(BIN)/pytest
+	$(PYTEST)
 	$(MAKE) shapes
 
 check: $(READY)   ## the quick half of the tests
-	$(BIN)/pytest -m "not slow and not compiled"
+	$(PYTEST) -m "not slow and not compiled"
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -26,13 +28,14 @@ types: $(READY)
 	$(BIN)/mypy
 
 shapes: $(READY)   ## the shapes in the annotations, checked at every call
-	$(BIN)/pytest -q --check-shapes -m "not compiled and not slow and not bad_input" tests/functional tests/nn tests/ops tests/training
+	$(PYTEST) -q --check-shapes -m "not compiled and not slow and not bad_input" tests/functional tests/nn tests/ops tests/training
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks core
 
 figures: $(READY)
 	$(BIN)/python examples/phase_diagram.py
+	$(BIN)/python docs/draw_figures.py
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+PARADIGMS = [page for page in PAGES if page.parent.name == "paradigms" and page.name != "README.md"]
 EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if path.name != "__init__.py")
 
 
@@ -34,6 +35,8 @@ def test_the_code_on_a_page_runs_from_top_to_bottom(page, capsys):
     ]
     printed = capsys.readouterr().out.splitlines()
     assert printed[: len(promised)] == promised
+    if page in PARADIGMS:  # the picture on the page is what its code draws: `make figures` saves it
+        assert names["figure"].axes
 
 
 @pytest.mark.slow
@@ -48,8 +51,17 @@ def test_an_example_runs_quickly_and_says_something(script, tmp_path):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_links_inside_the_repository_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+    prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", prose):
         assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PARADIGMS, ids=lambda p: p.name)
+def test_a_paradigm_has_code_and_the_picture_drawn_by_it(page):
+    text = page.read_text()
+    assert len(python_blocks(page)) >= 2
+    assert f"](figures/{page.stem}.svg)" in text
+    assert f"({page.name})" in (page.parent / "README.md").read_text()
 
 
 def test_the_speed_table_in_the_readme_is_the_committed_record():

@@ -1,15 +1,7 @@
 """Stateless mathematics: tensors in, tensors out."""
 
 from ddcl.functional.batches import Batches
-from ddcl.functional.criticality import (
-    CRITICAL_FACTOR,
-    Covariance,
-    SplitModes,
-    covariance,
-    critical_temperature,
-    split_margins,
-    split_modes,
-)
+from ddcl.functional.criticality import CRITICAL_FACTOR, Covariance, covariance, critical_temperature
 from ddcl.functional.decomposition import Decomposition
 from ddcl.functional.initialisation import (
     INIT_METHODS,
@@ -23,8 +15,10 @@ from ddcl.functional.initialisation import (
 from ddcl.functional.phases import PhaseDiagram, effective_prototypes, phase_diagram
 from ddcl.functional.readout import Readout, assignments, readout
 from ddcl.functional.resolution import resolving_temperature
+from ddcl.functional.sampling import sample_assignments
 from ddcl.functional.separation import barrier, distinct_prototypes, separation
 from ddcl.functional.soft_kmeans import CellMoments, cell_moments, soft_kmeans_step
+from ddcl.functional.splitting import SplitModes, split_margins, split_modes
 from ddcl.functional.stability import (
     DescentTrace,
     RatioBound,
@@ -39,7 +33,7 @@ from ddcl.functional.stability import (
     temperature_slope,
     time_scales,
 )
-from ddcl.functional.usage import SoftUsage, Usage, perplexity, soft_usage, usage
+from ddcl.functional.usage import SoftUsage, Usage, code_rate, perplexity, soft_usage, usage
 
 __all__ = [
     "CRITICAL_FACTOR",
@@ -63,6 +57,7 @@ __all__ = [
     "barrier",
     "barrier_strength",
     "cell_moments",
+    "code_rate",
     "coupled_jacobian",
     "coupled_spectrum",
     "covariance",
@@ -80,6 +75,7 @@ __all__ = [
     "ratio_bound",
     "readout",
     "resolving_temperature",
+    "sample_assignments",
     "separation",
     "soft_kmeans_step",
     "soft_usage",

@@ -111,6 +111,33 @@ def kmeans(
 
 
 @torch.no_grad()
+def kmeans_from(
+    z: Batches,
+    start: Float[Tensor, "H K m"],
+    *,
+    mask: Tensor | None = None,
+    num_heads: int | None = None,
+    sample: int | None = None,
+    iterations: int = 100,
+    tolerance: float = 1e-4,
+    generator: torch.Generator | None = None,
+) -> KMeans:
+    """Lloyd's k-means from given centres, so that row k of the result is where row k of the start has gone.
+
+    Other arguments as in :func:`kmeans`.
+
+    Example:
+        >>> kmeans_from(torch.tensor([[0.0], [2.0], [10.0], [12.0]]), torch.tensor([[[9.0], [3.0]]])).centers.flatten()
+        tensor([11.,  1.])
+    """
+    points = _sample(z, start.shape[1], mask, num_heads, sample, generator)
+    heads = [
+        _lloyd(x, centers.to(x), iterations, tolerance) for x, centers in zip(points.unbind(1), start, strict=True)
+    ]
+    return KMeans(*(_join_heads(parts, num_heads) for parts in zip(*heads, strict=True)))
+
+
+@torch.no_grad()
 def kmeans_plus_plus(
     z: Batches,
     num_prototypes: int,

@@ -48,7 +48,9 @@ class Readout(TupleLike):
         Computed at each access from the tokens and prototypes as they are then: read it before the optimiser steps.
         """
         z, prototypes, temperature, mask = self.inputs
-        return assignments(z, prototypes, temperature, mask=mask)
+        # all of it was checked when the readout was made
+        per_token = _broadcast_temperature(temperature, z, prototypes, mask, check_values=False)
+        return _assignments(z, prototypes, per_token, mask)
 
     @property
     def per_head(self) -> Decomposition:

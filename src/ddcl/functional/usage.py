@@ -95,6 +95,27 @@ def perplexity(weights: Float[Tensor, "*heads K"] | Int[Tensor, "*heads K"]) -> 
     return torch.where(total.squeeze(-1) > 0, torch.special.entr(share).sum(-1).exp(), 0.0)
 
 
+def code_rate(
+    indices: Int[Tensor, "*tokens"] | Iterable[Tensor], num_prototypes: int, *, num_codebooks: int | None = None
+) -> Float[Tensor, ""]:
+    r"""Bits per token that codes are worth: :math:`-\sum_k f_k \log_2 f_k` of how often each occurs, over codebooks.
+
+    What an ideal coder would spend that knows the frequencies and takes each codebook for itself. At most
+    ``num_codebooks`` x :math:`\log_2 K`.
+
+    Args:
+        indices: integers (...), or (..., B) with ``num_codebooks``, or an iterable of such; -1 (masked) is left out.
+        num_prototypes: K; where codebooks differ in size, the largest.
+        num_codebooks: B, heads or stages, if the last axis of the indices is that.
+
+    Example:
+        >>> code_rate(torch.tensor([0, 1, 2, 3, -1]), num_prototypes=16)
+        tensor(2.)
+    """
+    found = usage(indices, num_prototypes, num_heads=num_codebooks).perplexity
+    return found.clamp_min(1.0).log2().sum()
+
+
 @torch.no_grad()
 def soft_usage(
     z: Batches,

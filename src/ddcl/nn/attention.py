@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from ddcl.functional import Batches, Readout
-from ddcl.functional.batches import masked_batches
-from ddcl.functional.checks import check_count, check_float_tensor, check_mask
+from ddcl.functional import Readout
 from ddcl.functional.outputs import TupleLike, register_output
-from ddcl.nn.bank import PrototypeBank
-from ddcl.nn.normalisation import Normalisation, TokenNorm
-from ddcl.ops import Backend, Gradient, autocast_enabled
+from ddcl.nn.entrance import BankEntrance
+from ddcl.nn.normalisation import Normalisation
+from ddcl.ops import Backend, Gradient
 from ddcl.shapes import Bool, Float, Int
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 @register_output
@@ -35,7 +29,7 @@ class AttentionOutput(TupleLike):
     _tuple_fields: ClassVar[tuple[str, ...]] = ("hidden", "readout")
 
 
-class DDCLAttention(nn.Module):
+class DDCLAttention(BankEntrance):
     r"""Tokens through a bank of prototypes, back into the residual stream.
 
     .. math::
@@ -78,29 +72,19 @@ class DDCLAttention(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
-        check_count("dim", dim)
-        check_count("num_heads", num_heads)
-        width = dim if proto_dim is None else proto_dim
-        check_count("proto_dim", width)
-        if width % num_heads:
-            name = "dim" if proto_dim is None else "proto_dim"
-            raise ValueError(f"{name}: got {width}, expected a multiple of num_heads = {num_heads}")
         place: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.dim, self.num_heads, self.head_dim = dim, num_heads, width // num_heads
-        projected = num_heads > 1 or proto_dim is not None
-        self.project = nn.Linear(dim, width, bias=False, **place) if projected else nn.Identity()
-        self.enter = TokenNorm(width if normalise == "standard" else self.head_dim, normalise, **place)
-        self.bank = PrototypeBank(
+        super().__init__(
+            dim,
             num_prototypes,
-            self.head_dim,
+            proto_dim=proto_dim,
             num_heads=num_heads,
+            normalise=normalise,
             temperature=temperature,
             gradient=gradient,
             backend=backend,
             **place,
         )
-        self.output = nn.Linear(width, dim, bias=False, **place)
+        self.output = nn.Linear(self.width, dim, bias=False, **place)
         self.norm = nn.LayerNorm(dim, eps=eps, **place)
 
     def forward(
@@ -109,60 +93,9 @@ class DDCLAttention(nn.Module):
         mask: Bool[Tensor, "*batch"] | Int[Tensor, "*batch"] | None = None,
     ) -> AttentionOutput:
         """Tokens x (B, T, dim), mask (B, T) true where a token counts."""
-        x, mask = self._without_masked(x, mask)
-        found = self.bank(self._to_heads(x, mask), mask)
-        joined = found.centroid if self.num_heads == 1 else found.centroid.flatten(-2)
-        hidden = self.norm(x + self.output(joined))
+        x, mask = self.without_masked(x, mask)
+        found = self.bank(self.to_heads(x, mask), mask)
+        hidden = self.norm(x + self.output(self.join_heads(found.centroid)))
         if mask is not None:
             hidden = hidden.masked_fill(~mask.unsqueeze(-1), 0.0)
         return AttentionOutput(hidden, found)
-
-    @torch.no_grad()
-    def init_from(self, data: Batches, *, mask: Tensor | None = None, **options: Any) -> Self:
-        """Initialise the bank from tokens as ``forward`` takes them; options as in :meth:`PrototypeBank.init_from`.
-
-        Args:
-            data: x (..., dim), or an iterable of batches or (batch, mask) pairs.
-            mask: for a tensor, true where a token counts.
-        """
-        if isinstance(data, Tensor):
-            x, mask = self._without_masked(data, mask)
-            self.bank.init_from(self._to_heads(x, mask), mask=mask, **options)
-        else:
-            kept = list(data) if isinstance(data, Iterator) else data
-            self.bank.init_from(_Projected(self, kept), mask=mask, **options)
-        return self
-
-    def _without_masked(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Masked tokens set to zero, so that not even a NaN in them reaches a weight's gradient."""
-        check_float_tensor("x", x)
-        if x.dtype != self.norm.weight.dtype and not autocast_enabled(x.device.type):
-            raise TypeError(f"x: got dtype {x.dtype}, expected that of the layer, {self.norm.weight.dtype}")
-        if x.dim() < 1 or x.shape[-1] != self.dim:
-            raise ValueError(f"x: got shape {tuple(x.shape)}, expected (..., {self.dim})")
-        if mask is None:
-            return x, None
-        check_mask(mask, tuple(x.shape[:-1]), x.device)
-        mask = mask.to(torch.bool)
-        return x.masked_fill(~mask.unsqueeze(-1), 0.0), mask
-
-    def _to_heads(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        z: Tensor = self.project(x)
-        if self.enter.kind == "standard":
-            z = self.enter(z, mask)
-        if self.num_heads > 1:
-            z = z.reshape(*z.shape[:-1], self.num_heads, self.head_dim)
-        return z if self.enter.kind == "standard" else self.enter(z)
-
-
-class _Projected:
-    """Batches as the bank sees them, projected anew each time they are walked through."""
-
-    def __init__(self, layer: DDCLAttention, data: Batches) -> None:
-        self.layer, self.data = layer, data
-
-    def __iter__(self) -> Iterator[Tensor | tuple[Tensor, Tensor]]:
-        for batch, mask in masked_batches(self.data, name="x"):
-            x, mask = self.layer._without_masked(batch, mask)
-            tokens = self.layer._to_heads(x, mask)
-            yield tokens if mask is None else (tokens, mask)

@@ -16,7 +16,7 @@ from ddcl.functional import (
     initial_prototypes,
     readout,
 )
-from ddcl.functional.checks import check_backend, check_count, check_gradient, check_temperature
+from ddcl.functional.checks import check_backend, check_count, check_finite, check_gradient, check_temperature
 from ddcl.ops import Backend, Gradient
 from ddcl.shapes import Float
 
@@ -44,6 +44,9 @@ class PrototypeBank(nn.Module):
 
     Attributes:
         prototypes: the parameter, (H, K, m).
+        num_prototypes: K; :meth:`resize_to` changes it, and so does loading the state of a bank of another size.
+        resizable: whether :meth:`resize_to` may. A module with weights of its own that have K in their shape sets this
+            to False.
         temperature: a buffer, (H,); set it with :meth:`set_temperature`.
         initialised: a buffer, whether the prototypes have been set from data.
 
@@ -53,7 +56,7 @@ class PrototypeBank(nn.Module):
         (torch.Size([1]), True)
     """
 
-    prototypes: nn.Parameter
+    prototypes: Tensor
     temperature: Tensor
     initialised: Tensor
 
@@ -77,25 +80,55 @@ class PrototypeBank(nn.Module):
         check_backend(backend)
         self.num_prototypes, self.dim, self.num_heads = num_prototypes, dim, num_heads
         self.gradient, self.backend = gradient, backend
-        self.prototypes = nn.Parameter(torch.empty(num_heads, num_prototypes, dim, device=device, dtype=dtype))
-        precise = torch.float64 if self.prototypes.dtype == torch.float64 else torch.float32
+        self._make_parameters(torch.empty(num_heads, num_prototypes, dim, device=device, dtype=dtype))
+        precise = torch.float64 if (dtype or torch.get_default_dtype()) == torch.float64 else torch.float32
         self.register_buffer("temperature", torch.ones(num_heads, device=device, dtype=precise))
         self.register_buffer("initialised", torch.zeros((), dtype=torch.bool, device=device))
         self.moved_by_soft_kmeans = False
+        self.resizable = True
         self._sets_temperature = temperature is None
         if temperature is not None:
             self.set_temperature(temperature)
         self.reset_parameters()
 
+    def _make_parameters(self, empty: Tensor) -> None:
+        """What holds the prototypes; a bank of another make overrides this, ``prototypes`` and ``learned``."""
+        self.prototypes = nn.Parameter(empty)
+
     @property
     def learned(self) -> list[nn.Parameter]:
         """The parameters through which the prototypes learn; those of the shape (H, K, m) have a row for each."""
-        return [self.prototypes]
+        return [self._parameters["prototypes"]]  # type: ignore[list-item]
 
     @torch.no_grad()
     def move_to(self, points: Float[Tensor, "H K m"]) -> None:
         """Put the prototypes there: how everything but a gradient moves a bank."""
         self.prototypes.copy_(points)
+
+    @torch.no_grad()
+    def resize_to(self, points: Float[Tensor, "H K m"]) -> None:
+        """Put other prototypes in place of these, as many as there are points.
+
+        The parameter stays the same object, so an optimiser keeps it; what an optimiser has gathered about it must be
+        brought to the new rows (:class:`ddcl.AdaptiveSize` does that). Gradients are dropped.
+        """
+        if not self.resizable:
+            raise ValueError(f"bank: it is not resizable, expected {self.num_prototypes} prototypes as it has")
+        if points.dim() != 3 or (points.shape[0], points.shape[2]) != (self.num_heads, self.dim) or not points.shape[1]:
+            wanted = f"({self.num_heads}, K, {self.dim}) with K >= 1"
+            raise ValueError(f"points: got shape {tuple(points.shape)}, expected {wanted}")
+        check_finite("points", points)
+        (parameter,) = self.learned
+        self._reshape(parameter, points.to(device=parameter.device, dtype=parameter.dtype, copy=True))
+
+    def _reshape(self, parameter: nn.Parameter, rows: Tensor) -> None:
+        parameter.grad = None
+        # a graph that is still alive holds the place for gradients of the old shape; another dtype makes PyTorch drop
+        # it, the old shape alone does not
+        other = torch.float32 if parameter.dtype != torch.float32 else torch.float64
+        parameter.data = torch.empty(0, dtype=other, device=parameter.device)
+        parameter.data = rows
+        self.num_prototypes = rows.shape[1]
 
     @property
     def splits_like(self) -> Gradient:
@@ -140,15 +173,8 @@ class PrototypeBank(nn.Module):
         if isinstance(data, Iterator):
             data = list(data)
         heads = None if self.num_heads == 1 else self.num_heads
-        found = initial_prototypes(
-            data,
-            self.num_prototypes,
-            method=method,
-            mask=mask,
-            num_heads=heads,
-            sample=sample,
-            restarts=restarts,
-            generator=generator,
+        found = self._starting_points(
+            data, mask=mask, method=method, num_heads=heads, sample=sample, restarts=restarts, generator=generator
         )
         if found.shape[-1] != self.dim:
             raise ValueError(f"data: got tokens of dimension {found.shape[-1]}, expected dim = {self.dim}")
@@ -160,6 +186,10 @@ class PrototypeBank(nn.Module):
             self.temperature.copy_(torch.where(relative > 0, relative, 1.0))
         self.initialised.fill_(True)
         return self
+
+    def _starting_points(self, data: Batches, **options: Any) -> Tensor:
+        """Where ``init_from`` puts the prototypes, (K, m) or (H, K, m)."""
+        return initial_prototypes(data, self.num_prototypes, **options)
 
     def forward(self, z: Tensor, mask: Tensor | None = None) -> Readout:
         """The readout of tokens (..., m), or (..., H, m) for several heads."""
@@ -183,6 +213,16 @@ class PrototypeBank(nn.Module):
             self.temperature = before.to(self.temperature.device)
         return self
 
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
+        # an adaptive bank is saved with as many prototypes as it found, and loads into one of any size
+        saved = state_dict.get(prefix + "prototypes")
+        held = self._parameters.get("prototypes")
+        if isinstance(saved, Tensor) and isinstance(held, nn.Parameter) and self.resizable and saved.dim() == 3:
+            heads, size, dim = saved.shape
+            if (heads, dim) == (self.num_heads, self.dim) and size not in (0, self.num_prototypes):
+                self._reshape(held, held.new_empty(saved.shape))
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
     def extra_repr(self) -> str:
         """Sizes, temperature and state, for ``repr``."""
         known = not (self.temperature.is_meta or torch.compiler.is_compiling())
@@ -197,3 +237,8 @@ class PrototypeBank(nn.Module):
             "initialised": bool(self.initialised) if known else "?",
         }
         return ", ".join(f"{name}={value}" for name, value in parts.items())
+
+
+def banks_of(model: nn.Module) -> dict[str, PrototypeBank]:
+    """Every bank in a model by its name, the model itself included."""
+    return {name: module for name, module in model.named_modules() if isinstance(module, PrototypeBank)}

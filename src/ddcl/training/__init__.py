@@ -1,7 +1,8 @@
 """Training: time scales, temperatures, the watch over them."""
 
+from ddcl.training.adaptive import AdaptiveSize, SizeChange
 from ddcl.training.critical import CriticalSchedule
-from ddcl.training.groups import banks_of, param_groups
+from ddcl.training.groups import param_groups
 from ddcl.training.guards import GuardWarning, warn_of_ratio, warn_of_unconstrained_encoder
 from ddcl.training.loop import Progress, Trainer
 from ddcl.training.losses import Loss, quantisation_loss
@@ -20,9 +21,11 @@ from ddcl.training.monitor import (
 from ddcl.training.recipe import Critical, Exponential, Recipe, paper_recipe
 from ddcl.training.schedules import ExponentialSchedule
 from ddcl.training.soft_kmeans import SoftKMeans
+from ddcl.training.starting import init_banks
 
 __all__ = [
     "CONDITIONS",
+    "AdaptiveSize",
     "CollapseError",
     "CollapseMonitor",
     "CollapseWarning",
@@ -38,10 +41,11 @@ __all__ = [
     "Progress",
     "Recipe",
     "RunningMoments",
+    "SizeChange",
     "SoftKMeans",
     "Trainer",
     "Trouble",
-    "banks_of",
+    "init_banks",
     "paper_recipe",
     "param_groups",
     "quantisation_loss",

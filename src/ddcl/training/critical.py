@@ -163,6 +163,9 @@ class CriticalSchedule(FollowsBanks[_Followed]):
     def _hook(self, bank: PrototypeBank, follower: _Followed) -> RemovableHandle:
         return bank.register_forward_pre_hook(follower.observe, with_kwargs=True)
 
+    def _resize(self, follower: _Followed, origin: Tensor) -> None:  # noqa: ARG002
+        follower.look()  # nothing is kept by prototype, but the ceiling is that of other ones now
+
     def observe(self, data: Batches, *, mask: Tensor | None = None, bank: str | None = None) -> Self:
         """Start the covariance of a bank, by its name, from data as the bank takes them, before the first step.
 

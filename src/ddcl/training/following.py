@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from ddcl.nn import PrototypeBank
-from ddcl.training.groups import banks_of
+from ddcl.nn import PrototypeBank, banks_of
+from ddcl.shapes import Int
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -22,6 +23,12 @@ class Follower(Protocol):
 
 
 F = TypeVar("F", bound=Follower)
+
+
+def carried_rows(values: Tensor, origin: Int[Tensor, " K"]) -> Tensor:
+    """Rows (H, old K, ...) brought to their new places along the second axis, zero where a row is new."""
+    known = (origin >= 0).reshape(1, -1, *(1,) * (values.dim() - 2))
+    return torch.where(known, values[:, origin.clamp_min(0)], 0.0)
 
 
 class FollowsBanks(Generic[F]):
@@ -49,7 +56,8 @@ class FollowsBanks(Generic[F]):
         """Let the banks go."""
         for hook in self._hooks:
             hook.remove()
-        for follower in self._followers.values():
+        # last in, first out: banks that share a parameter find it as the one before left it
+        for follower in reversed(self._followers.values()):
             self._release(follower)
         self._hooks, self._followers = [], {}
 
@@ -63,6 +71,13 @@ class FollowsBanks(Generic[F]):
 
     def _release(self, follower: F) -> None:
         """Undo what following has changed in the bank."""
+
+    def resized(self, bank: PrototypeBank, origin: Int[Tensor, " K"]) -> None:
+        """A bank has other prototypes now: ``origin`` says which row each was before, -1 where it is new."""
+        self._resize(self._of(bank), origin)
+
+    def _resize(self, follower: F, origin: Tensor) -> None:
+        """Bring what is kept for each prototype to the new rows."""
 
     def _check_names(self, names: Any) -> None:
         """That a saved state is of the banks that are followed."""

@@ -6,12 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from ddcl.nn import PrototypeBank
-
-
-def banks_of(model: nn.Module) -> dict[str, PrototypeBank]:
-    """Every bank in a model by its name, the model itself included."""
-    return {name: module for name, module in model.named_modules() if isinstance(module, PrototypeBank)}
+from ddcl.nn import banks_of
 
 
 def learning_parameters(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:

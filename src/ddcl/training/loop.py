@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,15 +13,16 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from ddcl.functional import barrier, barrier_strength
 from ddcl.functional.checks import check_count
-from ddcl.nn import TokenNorm
+from ddcl.nn import PrototypeBank, TokenNorm, banks_of
 from ddcl.training.checkpoint import load_checkpoint, restore_random, save_checkpoint
 from ddcl.training.critical import CriticalSchedule
 from ddcl.training.following import FollowsBanks
-from ddcl.training.groups import banks_of, learning_parameters, param_groups
+from ddcl.training.groups import learning_parameters, param_groups
 from ddcl.training.guards import encoder_learns, warn_of_ratio, warn_of_unconstrained_encoder
 from ddcl.training.losses import Loss, call, quantisation_loss
-from ddcl.training.monitor import CollapseMonitor, repairing
+from ddcl.training.monitor import CollapseMonitor, Condition, repairing
 from ddcl.training.recipe import Recipe, Setting
 from ddcl.training.schedules import ExponentialSchedule
 from ddcl.training.soft_kmeans import SoftKMeans
@@ -43,6 +44,8 @@ class Progress:
     metrics: dict[str, float] = field(default_factory=dict)
     """Exact figures of the banks at the end of the epoch, as ``EpochReport.as_dict`` gives them."""
     troubles: tuple[str, ...] = ()
+    num_prototypes: dict[str, int] = field(default_factory=dict)
+    """K of every bank, by its name, at the end of the epoch."""
 
 
 class Trainer:
@@ -56,7 +59,8 @@ class Trainer:
         recipe: what the run is made of.
         loss: a function of the model and a batch that gives a scalar. None: the quantisation loss alone.
         forward: how to call the model on a batch to measure it. None: ``model(batch)``, with a mask if there is one.
-        monitor: None: one that repairs dead and duplicate prototypes and warns of all else.
+        monitor: None: one that repairs dead and duplicate prototypes and warns of all else. Where the recipe lets the
+            banks find their size, such prototypes are taken out instead.
         optimiser: made from parameter groups; None: ``torch.optim.Adam``.
         measure_every: epochs from one exact measurement to the next; each is one more pass over the data.
         device: where model and batches go; None leaves the model where it is.
@@ -88,7 +92,7 @@ class Trainer:
         if not banks_of(model):
             raise ValueError("model: it holds no PrototypeBank, so there is nothing to train here")
         self.loss, self.forward = loss or quantisation_loss, forward or call
-        self.monitor = monitor or CollapseMonitor(conditions=repairing())
+        self.monitor = monitor or CollapseMonitor(conditions=self._conditions())
         self.make_optimiser = optimiser or torch.optim.Adam
         check_count("measure_every", measure_every)
         self.measure_every, self.callback = measure_every, callback
@@ -124,6 +128,8 @@ class Trainer:
                 last = epoch + 1 == recipe.epochs
                 measured = last or (epoch + 1) % self.measure_every == 0
                 metrics, troubles = self._measure(batches, last) if measured else ({}, ())
+                if measured and self._adapt(last) and last:
+                    metrics, troubles = self._measure(batches, last)
                 history.append(
                     Progress(
                         epoch=epoch + 1,
@@ -134,6 +140,7 @@ class Trainer:
                         seconds=time.monotonic() - began,
                         metrics=metrics,
                         troubles=troubles,
+                        num_prototypes={name: bank.num_prototypes for name, bank in banks_of(self.model).items()},
                     )
                 )
                 if checkpoint is not None:
@@ -147,16 +154,18 @@ class Trainer:
     def _begin(self, batches: Iterable[Any], steps: int, saved: dict[str, Any] | None) -> None:
         """Banks to their data, then mover, schedule, optimiser and monitor to the banks."""
         recipe, model = self.recipe, self.model
-        move = recipe.move or ("soft-kmeans" if self._unsupervised else "gradient")
+        if saved is not None:
+            model.load_state_dict(saved["model"])  # first: banks that have found their size are followed at that size
+        if recipe.adapt is not None:
+            recipe.adapt.check(model)
+        move = recipe.move or ("soft-kmeans" if self._unsupervised and not recipe.barrier else "gradient")
         if move == "soft-kmeans":
             self.mover = SoftKMeans(recipe.momentum).attach(model)
         entering: dict[str, Tensor] = {}
         if saved is None:
-            self._recalibrate(batches)
-            entering = tokens_entering(model, map(self._to_device, batches), self.forward)
-            self.scales = start_banks(
+            self.scales, entering = start_banks(
                 model,
-                entering,
+                lambda names: self._entering(batches, names),
                 method=recipe.init,
                 restarts=recipe.restarts,
                 generator=torch.Generator().manual_seed(recipe.seed),
@@ -164,7 +173,8 @@ class Trainer:
             self.started = recipe.init is not None or all(bool(bank.initialised) for bank in banks_of(model).values())
         else:
             self.scales, self.started = Scales(*saved["scales"]), saved["started"]
-        setting = Setting(steps, self.scales.resolving, self.started, encoder_learns(model))
+        resolution = None if recipe.adapt is None else recipe.adapt.resolution
+        setting = Setting(steps, self.scales.resolving, self.started, encoder_learns(model), resolution)
         self.schedule = recipe.temperature.schedule(setting).attach(model)
         if isinstance(self.schedule, CriticalSchedule):
             for name, tokens in entering.items():
@@ -177,6 +187,13 @@ class Trainer:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=recipe.precision == "float16")
         if saved is None:
             self._measure(batches)  # what trace C is compared with later
+            if not bool(torch.isfinite(self._barrier())):
+                raise ValueError(f"barrier: got {recipe.barrier!r}, expected 0: prototypes coincide at the start")
+
+    def _entering(self, batches: Iterable[Any], names: Collection[str]) -> dict[str, Tensor]:
+        """The tokens that enter some banks, behind normalisations of what the encoder and other banks give now."""
+        self._recalibrate(batches)
+        return tokens_entering(self.model, map(self._to_device, batches), self.forward, names=names)
 
     def _make_optimiser(self, spread: float) -> Optimizer | None:
         """Two groups at two rates; with nothing to descend by gradient, none."""
@@ -204,6 +221,8 @@ class Trainer:
         for batch in batches:
             with self._autocast():
                 loss = self.loss(self.model, self._to_device(batch))
+            if self.recipe.barrier:
+                loss = loss + self._barrier()
             self._descend(loss)
             if self.mover is not None:
                 self.mover.step()
@@ -214,6 +233,36 @@ class Trainer:
         if not self.recipe.temperature.per_step:
             self._cool()
         return float(total) / count
+
+    def _conditions(self) -> tuple[Condition, ...]:
+        """Repair what can be; a bank that finds its own size drops what is idle, and has nothing to repair."""
+        found = repairing()
+        return found if self.recipe.adapt is None else tuple(one for one in found if one.action != "repair")
+
+    def _barrier(self) -> Tensor:
+        """What keeps the prototypes of every bank apart, 0 if nothing was asked for."""
+        total = torch.zeros((), device=self.device)
+        for bank in banks_of(self.model).values() if self.recipe.barrier else []:
+            total = total + barrier(bank.prototypes, self._strength(bank))
+        return total
+
+    def _strength(self, bank: PrototypeBank) -> float:
+        recipe = self.recipe
+        if not isinstance(recipe.barrier, str):
+            return recipe.barrier
+        # the paper's condition has no scale; the strength has one, length to the fourth power
+        return barrier_strength(bank.num_prototypes, recipe.lr) * self.scales.spread**4
+
+    def _adapt(self, last: bool) -> bool:
+        """Let the banks find their size; at the last look they only shrink: what is new would stay untrained."""
+        changed = False
+        for bank in banks_of(self.model).values() if self.recipe.adapt is not None else []:
+            tokens = self.monitor.measured_tokens(bank)
+            if tokens is not None and self.recipe.adapt is not None:
+                parts = (self.monitor, self.mover, self.schedule)
+                found = self.recipe.adapt.adapt(bank, tokens, optimiser=self.optimiser, followers=parts, grow=not last)
+                changed |= any(found)
+        return changed
 
     def _cool(self) -> None:
         if self.schedule is not None:

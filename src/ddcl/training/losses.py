@@ -8,25 +8,27 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ddcl.functional import Readout
+from ddcl.functional import Decomposition
 
 Loss = Callable[[nn.Module, Any], Tensor]
 """Takes the model and a batch as the loader gives it, returns a scalar."""
 
 
 def quantisation_loss(model: nn.Module, batch: Any) -> Tensor:
-    r"""The paper's :math:`L_q` alone, of a model that returns a readout or an object with one.
+    r"""The paper's :math:`L_q` alone, of a model that returns a readout, an object with one, or one with its terms.
 
     The batch is a tensor, a pair (tensor, bool mask), or a list of one tensor, as a ``TensorDataset`` gives.
     """
     output = call(model, batch)
-    readout = output if isinstance(output, Readout) else getattr(output, "readout", None)
-    if not isinstance(readout, Readout):
-        raise TypeError(
-            f"model: it returned {type(output).__name__}, expected a Readout or an object with .readout; "
-            "otherwise pass loss=, a function of the model and a batch"
-        )
-    return readout.loss.total
+    # a readout and a hierarchy have their terms in .loss, other modules hold the readout they came from
+    for owner in (output, getattr(output, "readout", None)):
+        terms = getattr(owner, "loss", None)
+        if isinstance(terms, Decomposition):
+            return terms.total
+    raise TypeError(
+        f"model: it returned {type(output).__name__}, expected a Readout or an object with .readout; "
+        "otherwise pass loss=, a function of the model and a batch"
+    )
 
 
 def call(model: nn.Module, batch: Any) -> Any:

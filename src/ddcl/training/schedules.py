@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from ddcl.nn import PrototypeBank
-from ddcl.training.groups import banks_of
+from ddcl.nn import PrototypeBank, banks_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -12,7 +12,7 @@ from ddcl.functional.soft_kmeans import cell_moments
 from ddcl.nn import PrototypeBank
 from ddcl.ops import autocast_off
 from ddcl.training.entering import entering_tokens
-from ddcl.training.following import FollowsBanks
+from ddcl.training.following import FollowsBanks, carried_rows
 
 
 class SoftKMeans(FollowsBanks["_RunningCells"]):
@@ -69,6 +69,9 @@ class SoftKMeans(FollowsBanks["_RunningCells"]):
         """Start the running means of some prototypes anew where they now stand: someone has put them elsewhere."""
         self._of(bank).forget(head, rows)
 
+    def _resize(self, follower: _RunningCells, origin: Tensor) -> None:
+        follower.mass, follower.total = carried_rows(follower.mass, origin), carried_rows(follower.total, origin)
+
     def state_dict(self) -> dict[str, Any]:
         """The running means."""
         return {
@@ -79,6 +82,9 @@ class SoftKMeans(FollowsBanks["_RunningCells"]):
         """Return to saved running means of the same banks."""
         self._check_names(state)
         for name, cells in self._followers.items():
+            saved, size = state[name]["mass"].shape[-1], cells.bank.num_prototypes
+            if saved != size:
+                raise ValueError(f"state: bank {name!r} had {saved} prototypes, expected {size}; load the model first")
             cells.mass.copy_(state[name]["mass"])
             cells.total.copy_(state[name]["total"])
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ddcl.functional.criticality import split_modes
+from ddcl.functional.splitting import split_modes
 from ddcl.ops import Gradient, squared_distances
 from ddcl.shapes import Float, Int
 

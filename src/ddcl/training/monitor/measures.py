@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from ddcl.functional import CRITICAL_FACTOR, Decomposition, Readout, cell_moments, perplexity, separation
-from ddcl.functional.criticality import MomentSums, SplitSums
+from ddcl.functional.criticality import MomentSums
 from ddcl.functional.separation import DISTINCT_TOLERANCE, prototype_groups
+from ddcl.functional.splitting import WIDEST_DENSE, SplitProducts, SplitSums
 from ddcl.functional.usage import PAPER_THRESHOLD
 from ddcl.nn import PrototypeBank
 
 MARGIN_NUMBERS = 2**24
-"""Split margins are exact while K m^2 numbers stay below this (128 MiB); beyond, the kept tokens stand for all."""
+"""Split margins are gathered over all tokens while K m^2 numbers stay below this (128 MiB) and matrices of that
+dimension are built at all; beyond, the kept tokens stand for all."""
 
-KEPT_TOKENS = 8192
-"""Tokens of an epoch that are kept to repair a bank from."""
+MARGIN_TOLERANCE = 1e-3
+"""Residual of the split margins of kept tokens; the margins themselves are off by its square."""
+
+KEPT_TOKENS, KEPT_NUMBERS = 8192, 2**23
+"""Tokens of an epoch that are kept, to repair a bank from: at least so many, and more where they fit 32 MiB."""
+
+Splits = TypeVar("Splits", SplitSums, SplitProducts)
 
 
 @dataclass(frozen=True)
@@ -111,15 +119,28 @@ class ExactSums:
         self.moments = MomentSums()
         self.mass = torch.zeros_like(self.steps.counts[:, 1:])
         self.gap = torch.zeros(bank.num_heads, device=self.mass.device, dtype=torch.float64)
-        self.splits = None if bank.num_prototypes * bank.dim**2 > MARGIN_NUMBERS else self._split_sums()
+        gathered = bank.dim <= WIDEST_DENSE and bank.num_prototypes * bank.dim**2 <= MARGIN_NUMBERS
+        self.splits = self._for_heads(SplitSums) if gathered else None
+        self.keeps = max(KEPT_TOKENS, KEPT_NUMBERS // (bank.num_heads * bank.dim))
         self.kept = bank.prototypes.detach().new_empty(0, bank.num_heads, bank.dim)
         self._order = torch.empty(0)
         self._random = torch.Generator().manual_seed(0)
 
-    def _split_sums(self) -> list[SplitSums]:
+    def _for_heads(self, kind: type[Splits]) -> list[Splits]:
         banks = self.bank.prototypes.detach().double()
         temperatures = self.bank.temperature.tolist()
-        return [SplitSums(one, T, self.bank.splits_like) for one, T in zip(banks, temperatures, strict=True)]
+        return [kind(one, T, self.bank.splits_like) for one, T in zip(banks, temperatures, strict=True)]
+
+    def _margins(self) -> list[tuple[Tensor, Tensor]]:
+        """Split margins and masses of each head."""
+        if self.splits is not None:
+            found = [sums.result() for sums in self.splits]
+        else:
+            products = self._for_heads(SplitProducts)
+            for head, one in enumerate(products):
+                one.add(self.kept[:, head])
+            found = [one.result(MARGIN_TOLERANCE) for one in products]
+        return [(margins, masses) for margins, _, masses in found]
 
     @torch.no_grad()
     def add(self, tokens: Tensor, mask: Tensor | None, output: Readout) -> None:
@@ -135,14 +156,14 @@ class ExactSums:
         for head, bank in enumerate(banks):
             self.gap[head] += (centroids[:, head] - bank[indices[:, head]]).double().square().sum()
         for head, sums in enumerate(self.splits or []):
-            sums.add(tokens[:, head].double())
+            sums.add(tokens[:, head])
         self._keep(tokens)
 
     def _keep(self, tokens: Tensor) -> None:
         """A uniform sample of all tokens so far: those with the smallest of independent random numbers."""
         order = torch.cat([self._order, torch.rand(len(tokens), generator=self._random)])
         kept = torch.cat([self.kept, tokens.to(self.kept.dtype)])
-        chosen = order.argsort()[:KEPT_TOKENS]
+        chosen = order.argsort()[: self.keeps]
         self._order, self.kept = order[chosen], kept[chosen.to(kept.device)]
 
     @torch.no_grad()
@@ -153,15 +174,11 @@ class ExactSums:
         moments = self.moments.result()
         if not bool(torch.isfinite(moments.matrix).all() and torch.isfinite(banks).all()):
             return [_not_finite(moments.num_tokens)] * bank.num_heads
-        splits = self.splits
-        if splits is None:
-            splits = self._split_sums()
-            for head, sums in enumerate(splits):
-                sums.add(self.kept[:, head].double())
+        splits = self._margins()
         critical = (CRITICAL_FACTOR[bank.splits_like] * moments.largest).tolist()
         found = []
         for head in range(bank.num_heads):
-            margins, _, masses = splits[head].result()
+            margins, masses = splits[head]
             trace, T = float(moments.trace[head]), float(bank.temperature[head])
             distinct = len(prototype_groups(banks[head], DISTINCT_TOLERANCE * trace).unique())
             mean = self.mass[head] / moments.num_tokens

@@ -17,6 +17,7 @@ from ddcl.functional import CRITICAL_FACTOR, Readout, separation
 from ddcl.functional.checks import check_count
 from ddcl.nn import PrototypeBank
 from ddcl.ops import autocast_off
+from ddcl.shapes import Float
 from ddcl.training.entering import entering_tokens
 from ddcl.training.following import FollowsBanks
 from ddcl.training.moments import RunningMoments
@@ -62,6 +63,7 @@ class _Watched:
         self.moments = RunningMoments.of(bank, momentum=0.9, sample=512)
         self.steps = StepSums(bank)
         self.exact: ExactSums | None = None
+        self.kept: Tensor | None = None
         self.start_trace: Tensor | None = None
         self.calls = 0
         self.streaks: dict[tuple[str, int], int] = {}
@@ -135,6 +137,10 @@ class CollapseMonitor(FollowsBanks[_Watched]):
     def _hook(self, bank: PrototypeBank, follower: _Watched) -> RemovableHandle:
         return bank.register_forward_hook(follower.observe, with_kwargs=True)
 
+    def _resize(self, follower: _Watched, origin: Tensor) -> None:  # noqa: ARG002
+        # counts of other prototypes, and trouble of another bank, say nothing of this one
+        follower.steps, follower.streaks = StepSums(follower.bank), {}
+
     @torch.no_grad()
     def read(self) -> dict[str, float]:
         """Figures of the steps since the last ``clear``, as plain numbers: means of the terms, usage, a, S(P)."""
@@ -156,6 +162,7 @@ class CollapseMonitor(FollowsBanks[_Watched]):
         """Start the sums of the steps again, as at the beginning of an epoch."""
         for watched in self._followers.values():
             watched.steps.clear()
+            watched.kept = None
 
     @contextmanager
     def measuring(self) -> Iterator[EpochReport]:
@@ -174,12 +181,17 @@ class CollapseMonitor(FollowsBanks[_Watched]):
             for watched in self._followers.values():
                 watched.exact = None
 
+    def measured_tokens(self, bank: PrototypeBank) -> Float[Tensor, "N H m"] | None:
+        """An even sample of the unmasked tokens of the last measurement, until ``clear``; None if there was none."""
+        return self._of(bank).kept
+
     def _finish(self, report: EpochReport) -> None:
         for name, watched in self._followers.items():
             if watched.exact is None or not watched.exact.moments.count:
                 continue  # this bank was not called
             heads = watched.exact.result(watched.start_trace)
             report.measures[name] = heads
+            watched.kept = watched.exact.kept
             if watched.start_trace is None:
                 watched.start_trace = torch.tensor([one.trace for one in heads], dtype=torch.float64)
             for head, measure in enumerate(heads):

@@ -10,6 +10,7 @@ from ddcl import ops
 from ddcl.functional import split_modes
 from ddcl.functional.separation import DISTINCT_TOLERANCE, prototype_groups
 from ddcl.nn import PrototypeBank
+from ddcl.ops import Gradient
 from ddcl.shapes import Bool, Float, Int
 
 
@@ -44,7 +45,7 @@ def split_into(
     while bool(idle.any()) and not bool(idle.all()):
         working = (~idle).nonzero().flatten()
         waiting = idle.nonzero().flatten()
-        pairs = _partings(x, points[working], float(bank.temperature[head]), bank)
+        pairs = partings(x, points[working], float(bank.temperature[head]), bank.splits_like)
         if not pairs:
             break
         # few at a time: each split changes what the others may do at this temperature
@@ -57,21 +58,33 @@ def split_into(
     return torch.tensor(sorted(set(moved)), dtype=torch.int64, device=points.device)
 
 
-def _partings(x: Tensor, points: Tensor, temperature: float, bank: PrototypeBank) -> list[tuple[int, Tensor, Tensor]]:
-    """Prototypes that would split, most distortion first, each with the two places its copies go to."""
+def partings(
+    x: Float[Tensor, "N m"],
+    points: Float[Tensor, "K m"],
+    temperature: float,
+    gradient: Gradient,
+    *,
+    at_rest: bool = False,
+) -> list[tuple[int, Tensor, Tensor]]:
+    """Prototypes that would split, most distortion first, each with the two places its copies go to.
+
+    They are judged at the means of the tokens they win, or, if they are ``at_rest``, where they stand: at a temperature
+    at which cells overlap, the means of what each wins lie too far apart.
+    """
     nearest, distance = ops.nearest(x, points)
     distortion = torch.zeros_like(points[:, 0]).index_add_(0, nearest, distance)
     counts = torch.bincount(nearest, minlength=len(points)).unsqueeze(-1)
     # a bank that lags behind its encoder lies beside its tokens: both copies would, and one would win nothing
     means = torch.zeros_like(points).index_add_(0, nearest, x) / counts.clamp_min(1)
-    modes = split_modes(x, torch.where(counts > 0, means, points), temperature, gradient=bank.splits_like)
+    places = points if at_rest else torch.where(counts > 0, means, points)
+    modes = split_modes(x, places, temperature, gradient=gradient)
     found = []
     for donor in distortion.argsort(descending=True).tolist():
         along = (x[nearest == donor] - means[donor]) @ modes.directions[donor]
         spread = float(along.std(correction=0)) if len(along) > 1 else 0.0
         if float(modes.margins[donor]) < 0 and spread > 0:
             shift = spread * modes.directions[donor]
-            found.append((donor, means[donor] - shift, means[donor] + shift))
+            found.append((donor, places[donor] - shift, places[donor] + shift))
     return found
 
 
