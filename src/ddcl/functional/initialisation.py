@@ -40,7 +40,7 @@ def initial_prototypes(
     num_heads: int | None = None,
     sample: int | None = None,
     restarts: int = 3,
-    iterations: int = 100,
+    iterations: int = 300,
     generator: torch.Generator | None = None,
 ) -> Float[Tensor, "*heads K m"]:
     """Starting prototypes by name; arguments as in :func:`kmeans`.
@@ -75,8 +75,8 @@ def kmeans(
     num_heads: int | None = None,
     sample: int | None = None,
     restarts: int = 3,
-    iterations: int = 100,
-    tolerance: float = 1e-4,
+    iterations: int = 300,
+    tolerance: float = 1e-6,
     generator: torch.Generator | None = None,
 ) -> KMeans:
     """Lloyd's k-means on a bounded sample of the tokens, the best of several restarts.
@@ -118,8 +118,8 @@ def kmeans_from(
     mask: Tensor | None = None,
     num_heads: int | None = None,
     sample: int | None = None,
-    iterations: int = 100,
-    tolerance: float = 1e-4,
+    iterations: int = 300,
+    tolerance: float = 1e-6,
     generator: torch.Generator | None = None,
 ) -> KMeans:
     """Lloyd's k-means from given centres, so that row k of the result is where row k of the start has gone.
