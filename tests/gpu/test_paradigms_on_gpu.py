@@ -16,6 +16,9 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
     pytest.mark.filterwarnings("ignore:Synchronization debug mode:UserWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    # advice of the compiler on speed
+    pytest.mark.filterwarnings("ignore:TensorFloat32:UserWarning"),
+    pytest.mark.filterwarnings(r"ignore:\s*Online softmax:UserWarning"),
 ]
 
 B, T, DIM = 5, 31, 16

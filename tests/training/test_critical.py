@@ -214,3 +214,18 @@ def test_what_cannot_be_attached_is_refused():
         CriticalSchedule([0.9, 0.8, 0.7], 0.1, steps=10).attach(PrototypeBank(4, 3, num_heads=2))
     with pytest.raises(ValueError, match="not attached"):
         CriticalSchedule(steps=10).critical_temperature(PrototypeBank(4, 3))
+
+
+@pytest.mark.parametrize("shape", ["exponential", "cosine"])
+def test_a_slow_fall_goes_in_stairs_too_small_to_matter_and_arrives_exactly(shape):
+    bank = PrototypeBank(4, 3)
+    schedule = CriticalSchedule(0.9, 0.05, steps=4000, shape=shape, every=1000).attach(bank)
+    schedule.observe(torch.randn(200, 3))
+    critical = float(schedule.critical_temperature(bank))
+    seen = []
+    for _ in range(4000):
+        (a,) = schedule.step()
+        seen.append(float(bank.temperature) / critical)
+        assert seen[-1] == pytest.approx(a, rel=0.0051)
+    assert len(set(seen)) < 2000  # setting it costs calls that a short step feels
+    assert seen[-1] == pytest.approx(0.05, rel=1e-6)

@@ -27,6 +27,9 @@ SHAPES: tuple[str, ...] = get_args(Shape)
 
 _ALWAYS_WATCHED = 32
 
+_STAIR = 0.005
+"""T is set anew once it is off by this share: setting it costs a few calls, which a short step on a GPU feels."""
+
 
 class _Followed:
     """A bank, what is known of its tokens, and what its temperature is a multiple of."""
@@ -139,6 +142,7 @@ class CriticalSchedule(FollowsBanks[_Followed]):
         self.steps, self.shape, self.warmup, self.resolved = steps, shape, warmup, resolved
         self.every, self.momentum, self.sample = every, momentum, sample
         self.time = 0
+        self._set = self.at(0)
 
     def at(self, time: float) -> tuple[float, ...]:
         """a at a time: one number, or one for each head."""
@@ -157,7 +161,7 @@ class CriticalSchedule(FollowsBanks[_Followed]):
             raise ValueError(f"start: got {len(self.at(0))} values, expected 1 or num_heads = {bank.num_heads}")
         followed = _Followed(bank, RunningMoments.of(bank, momentum=self.momentum, sample=self.sample), self.resolved)
         followed.look()
-        followed.set_fractions(self.at(self.time))
+        followed.set_fractions(self._set)
         return followed
 
     def _hook(self, bank: PrototypeBank, follower: _Followed) -> RemovableHandle:
@@ -181,12 +185,18 @@ class CriticalSchedule(FollowsBanks[_Followed]):
         return self
 
     def step(self) -> tuple[float, ...]:
-        """Move on by one and set the temperatures; returns a."""
+        """Move on by one and set the temperatures, to within half a per cent on the way; returns a."""
         self.time += 1
+        wanted, looks = self.at(self.time), self._looks()
+        arrived = self.time >= self.warmup + self.steps and wanted != self._set
+        off = any(abs(a - b) > _STAIR * b for a, b in zip(self._set, wanted, strict=True))
         for followed in self._followers.values():
-            followed.watching = self._looks()
-            followed.set_fractions(self.at(self.time))
-        return self.at(self.time)
+            followed.watching = looks
+            if looks or off or arrived:
+                followed.set_fractions(wanted)
+        if looks or off or arrived:
+            self._set = wanted
+        return wanted
 
     def _looks(self) -> bool:
         """Whether the next step is looked at."""
@@ -197,9 +207,10 @@ class CriticalSchedule(FollowsBanks[_Followed]):
         return CRITICAL_FACTOR[bank.splits_like] * self._of(bank).moments.largest
 
     def state_dict(self) -> dict[str, Any]:
-        """Time, running covariances and ceilings; the settings belong to the constructor."""
+        """Time, a as it was last set, running covariances and ceilings; the settings belong to the constructor."""
         return {
             "time": self.time,
+            "fractions": self._set,
             "moments": {name: one.moments.state_dict() for name, one in self._followers.items()},
             "ceilings": {name: one.ceiling.clone() for name, one in self._followers.items()},
         }
@@ -207,13 +218,13 @@ class CriticalSchedule(FollowsBanks[_Followed]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Return to a saved state of a schedule attached to the same banks."""
         self._check_names(state["moments"])
-        self.time = int(state["time"])
+        self.time, self._set = int(state["time"]), tuple(state["fractions"])
         for name, followed in self._followers.items():
             followed.moments.load_state_dict(state["moments"][name])
             followed.look()
             followed.ceiling.copy_(state["ceilings"][name])
             followed.watching = self._looks()
-            followed.set_fractions(self.at(self.time))
+            followed.set_fractions(self._set)
 
     def __repr__(self) -> str:
         start, end = (values[0] if len(values) == 1 else values for values in (self.start, self.end))
