@@ -4,7 +4,7 @@ from ddcl.training.adaptive import AdaptiveSize, SizeChange
 from ddcl.training.critical import CriticalSchedule
 from ddcl.training.groups import param_groups
 from ddcl.training.guards import GuardWarning, warn_of_ratio, warn_of_unconstrained_encoder
-from ddcl.training.loop import Progress, Trainer
+from ddcl.training.loop import Trainer
 from ddcl.training.losses import Loss, quantisation_loss
 from ddcl.training.moments import RunningMoments
 from ddcl.training.monitor import (
@@ -18,6 +18,7 @@ from ddcl.training.monitor import (
     Trouble,
     repairing,
 )
+from ddcl.training.progress import Progress
 from ddcl.training.recipe import Critical, Exponential, Recipe, paper_recipe
 from ddcl.training.schedules import ExponentialSchedule
 from ddcl.training.soft_kmeans import SoftKMeans

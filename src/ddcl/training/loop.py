@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,39 +12,22 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ddcl.functional import barrier, barrier_strength
 from ddcl.functional.checks import check_count
-from ddcl.nn import PrototypeBank, TokenNorm, banks_of
+from ddcl.nn import TokenNorm, banks_of
+from ddcl.training.barrier import barrier_loss
 from ddcl.training.checkpoint import load_checkpoint, restore_random, save_checkpoint
 from ddcl.training.critical import CriticalSchedule
 from ddcl.training.following import FollowsBanks
 from ddcl.training.groups import learning_parameters, param_groups
 from ddcl.training.guards import encoder_learns, warn_of_ratio, warn_of_unconstrained_encoder
+from ddcl.training.loading import count_batches, to_device
 from ddcl.training.losses import Loss, call, quantisation_loss
 from ddcl.training.monitor import CollapseMonitor, Condition, repairing
+from ddcl.training.progress import Progress
 from ddcl.training.recipe import Recipe, Setting
 from ddcl.training.schedules import ExponentialSchedule
 from ddcl.training.soft_kmeans import SoftKMeans
 from ddcl.training.starting import Scales, start_banks, tokens_entering
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where a run stands, for a progress bar or a log."""
-
-    epoch: int
-    epochs: int
-    step: int
-    steps: int
-    loss: float
-    """Mean of the loss over the epoch."""
-    seconds: float
-    """Since the run began, or was resumed."""
-    metrics: dict[str, float] = field(default_factory=dict)
-    """Exact figures of the banks at the end of the epoch, as ``EpochReport.as_dict`` gives them."""
-    troubles: tuple[str, ...] = ()
-    num_prototypes: dict[str, int] = field(default_factory=dict)
-    """K of every bank, by its name, at the end of the epoch."""
 
 
 class Trainer:
@@ -115,7 +97,7 @@ class Trainer:
         recipe = self.recipe
         if iter(batches) is batches:
             raise TypeError("batches: got an iterator that ends after one epoch, expected a loader or a list")
-        steps_per_epoch = _count(batches)
+        steps_per_epoch = count_batches(batches)
         if not steps_per_epoch:
             raise ValueError("batches: got none, expected at least one per epoch")
         saved = load_checkpoint(checkpoint) if resume and checkpoint and Path(checkpoint).exists() else None
@@ -187,13 +169,15 @@ class Trainer:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=recipe.precision == "float16")
         if saved is None:
             self._measure(batches)  # what trace C is compared with later
-            if not bool(torch.isfinite(self._barrier())):
+            if not bool(torch.isfinite(barrier_loss(model, recipe, self.scales.spread))):
                 raise ValueError(f"barrier: got {recipe.barrier!r}, expected 0: prototypes coincide at the start")
 
     def _entering(self, batches: Iterable[Any], names: Collection[str]) -> dict[str, Tensor]:
         """The tokens that enter some banks, behind normalisations of what the encoder and other banks give now."""
         self._recalibrate(batches)
-        return tokens_entering(self.model, map(self._to_device, batches), self.forward, names=names)
+        return tokens_entering(
+            self.model, (to_device(batch, self.device) for batch in batches), self.forward, names=names
+        )
 
     def _make_optimiser(self, spread: float) -> Optimizer | None:
         """Two groups at two rates; with nothing to descend by gradient, none."""
@@ -220,9 +204,9 @@ class Trainer:
         total, count = torch.zeros((), device=self.device), 0
         for batch in batches:
             with self._autocast():
-                loss = self.loss(self.model, self._to_device(batch))
+                loss = self.loss(self.model, to_device(batch, self.device))
             if self.recipe.barrier:
-                loss = loss + self._barrier()
+                loss = loss + barrier_loss(self.model, self.recipe, self.scales.spread)
             self._descend(loss)
             if self.mover is not None:
                 self.mover.step()
@@ -238,20 +222,6 @@ class Trainer:
         """Repair what can be; a bank that finds its own size drops what is idle, and has nothing to repair."""
         found = repairing()
         return found if self.recipe.adapt is None else tuple(one for one in found if one.action != "repair")
-
-    def _barrier(self) -> Tensor:
-        """What keeps the prototypes of every bank apart, 0 if nothing was asked for."""
-        total = torch.zeros((), device=self.device)
-        for bank in banks_of(self.model).values() if self.recipe.barrier else []:
-            total = total + barrier(bank.prototypes, self._strength(bank))
-        return total
-
-    def _strength(self, bank: PrototypeBank) -> float:
-        recipe = self.recipe
-        if not isinstance(recipe.barrier, str):
-            return recipe.barrier
-        # the paper's condition has no scale; the strength has one, length to the fourth power
-        return barrier_strength(bank.num_prototypes, recipe.lr) * self.scales.spread**4
 
     def _adapt(self, last: bool) -> bool:
         """Let the banks find their size; at the last look they only shrink: what is new would stay untrained."""
@@ -308,23 +278,12 @@ class Trainer:
         """Every batch through the model."""
         with self._autocast():
             for batch in batches:
-                self.forward(self.model, self._to_device(batch))
+                self.forward(self.model, to_device(batch, self.device))
 
     def _autocast(self) -> AbstractContextManager[Any]:
         if self.recipe.precision == "float32":
             return nullcontext()
         return torch.autocast(self.device.type, dtype=getattr(torch, self.recipe.precision))
-
-    def _to_device(self, batch: Any) -> Any:
-        if isinstance(batch, Tensor):
-            return batch.to(self.device, non_blocking=True)
-        if isinstance(batch, dict):
-            return {key: self._to_device(value) for key, value in batch.items()}
-        if isinstance(batch, tuple) and hasattr(batch, "_fields"):  # a named tuple takes its fields one by one
-            return type(batch)(*map(self._to_device, batch))
-        if isinstance(batch, (list, tuple)):
-            return type(batch)(map(self._to_device, batch))
-        return batch
 
     def _end(self) -> None:
         """Let the banks go, also after an interruption; they keep their prototypes and temperatures."""
@@ -354,11 +313,3 @@ class Trainer:
             part.load_state_dict(saved[name])
         restore_random(saved)
         return [Progress(**one) for one in saved["history"]]
-
-
-def _count(batches: Iterable[Any]) -> int:
-    """Batches in an epoch; those of a loader that cannot tell are counted."""
-    try:
-        return len(batches)  # type: ignore[arg-type]
-    except TypeError:
-        return sum(1 for _ in batches)
