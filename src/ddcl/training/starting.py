@@ -113,7 +113,7 @@ def _start(
     if method is not None:
         bank.init_from(data, method=method, restarts=restarts, generator=generator)
     centers = bank.prototypes.detach()
-    if method != "kmeans":
+    if method not in ("kmeans", None) or not bool(bank.initialised):  # k-means, here or before, has seen the data
         heads = None if bank.num_heads == 1 else bank.num_heads
         centers = kmeans(data, bank.num_prototypes, restarts=1, num_heads=heads, generator=generator).centers
     moments = covariance(tokens, num_heads=bank.num_heads)
