@@ -213,7 +213,7 @@ def test_other_float_types_and_autocast_train(dtype):
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_compiled_without_graph_breaks_it_gives_the_same():
     torch._dynamo.reset()
-    model = sequences(ResidualQuantizer(2, dim=WIDTH, num_prototypes=K))
+    model = sequences(ResidualQuantizer(2, dim=WIDTH, num_prototypes=K, temperature=1.0))
     fast = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=True)
     for length in (5, 11):
         x, mask = torch.randn(2, length, INPUTS), torch.rand(2, length) > 0.3
@@ -289,3 +289,27 @@ def test_sequences_are_copied_through_as_many_codes_as_there_are_words(seed):
 def test_through_a_merged_bank_nothing_is_copied(state):
     accuracy, _ = copying(state)
     assert accuracy < 2 / VOCABULARY  # chance is 1 in 32
+
+
+@pytest.mark.parametrize("shape", [(2, 6, 6), (2, 6, 6, 6), (3, 6, 5, 7)])
+def test_a_mask_of_channel_first_maps_hides_positions_and_never_channels(shape):
+    quantizer = PrototypeQuantizer(6, 4, channel_last=False, mode="soft", temperature=1.0)
+    model = PrototypeBottleneck(nn.Identity(), quantizer, nn.Identity())
+    mask = torch.rand(shape[0], *shape[2:]) > 0.4
+    clean = torch.randn(shape)
+    noisy = torch.where(mask.unsqueeze(1), clean, float("nan"))
+    found, expected = model(noisy, mask), quantizer(clean, mask)
+    assert torch.equal(found.indices, expected.indices)
+    torch.testing.assert_close(found.reconstruction, expected.quantized)
+
+
+def test_the_meter_follows_a_bank_that_changes_its_size():
+    quantizer = PrototypeQuantizer(2, 2, temperature=1.0)
+    meter = RateMeter(quantizer)
+    meter.update(torch.tensor([0, 1]))
+    quantizer.bank.resize_to(torch.randn(1, 4, 2))
+    meter.update(torch.tensor([2, 3]))
+    assert (meter.rate, meter.nominal, meter.tokens) == (2.0, 2.0, 4)
+    uneven = RateMeter(ResidualQuantizer(2, dim=2, num_prototypes=[4, 8]))
+    with pytest.raises(ValueError, match="got codes of 4 and more for a codebook of 4"):
+        uneven.update(torch.tensor([[7, 7]]))

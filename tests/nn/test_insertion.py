@@ -381,6 +381,9 @@ def test_gradient_checkpointing_runs_blocks_again_with_the_same_mask(mode, reent
         with quantisation_losses(model) as losses:
             y = model(input_ids=tokens, attention_mask=COUNTS.long())[0]
         # a reentrant checkpoint hands out no graph but that of the block's output
+        if checkpointing and reentrant:
+            with pytest.raises(RuntimeError, match="use_reentrant=False"):
+                losses.total()
         lost = 0.0 if reentrant else losses.total()
         ((y * upstream)[COUNTS].sum() + lost).backward()
         gradients.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
@@ -422,3 +425,16 @@ def test_a_pretrained_encoder_is_not_destroyed(monkeypatch):
                 assert 0 < (changed - original)[counted].norm() < 1e-2 * original[counted].norm()
             remove(model)
             assert torch.equal(model(**batch)[0], original)
+
+
+def test_float_padding_counts_as_padding_also_where_it_is_only_nearly_minus_infinity():
+    layer = nn.TransformerEncoderLayer(16, nhead=2, dim_feedforward=8, dropout=0.0, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, num_layers=1, enable_nested_tensor=False)
+    insert(encoder, "serial", num_prototypes=5)
+    entered = []
+    (bank,) = ddcl.banks_of(encoder).values()
+    bank.register_forward_pre_hook(lambda _bank, args: entered.append(args[1]))
+    x = torch.randn(3, 7, 16)
+    for least in (float("-inf"), torch.finfo(torch.float32).min):
+        encoder(x, src_key_padding_mask=torch.where(COUNTS, 0.0, least))
+        assert torch.equal(entered[-1], COUNTS)

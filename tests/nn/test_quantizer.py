@@ -119,7 +119,7 @@ def test_maps_of_any_number_of_dimensions_keep_their_layout(spatial, channel_las
 @pytest.mark.parametrize("channel_last", [True, False])
 @pytest.mark.parametrize("build", ["one", "heads", "stages"])
 def test_masked_content_reaches_neither_outputs_nor_any_gradient(build, channel_last, mode, backward):
-    options = {"mode": mode, "backward": backward, "channel_last": channel_last}
+    options = {"mode": mode, "backward": backward, "channel_last": channel_last, "init_on_first_batch": False}
     if build == "stages":
         quantizer = ResidualQuantizer(3, dim=C, num_prototypes=K, **options)
     else:
@@ -197,7 +197,7 @@ def test_the_boltzmann_gradient_of_a_stack_is_that_of_the_soft_stack():
 
 
 def test_a_straight_through_stack_hands_on_the_gradient_once_and_every_stages_loss():
-    quantizer = ResidualQuantizer(3, dim=C, num_prototypes=K, backward="identity")
+    quantizer = ResidualQuantizer(3, dim=C, num_prototypes=K, backward="identity", temperature=1.0)
     x = torch.randn(B, W, C, requires_grad=True)
     weight = torch.randn_like(x)
     found = quantizer(x)
@@ -369,6 +369,54 @@ def test_bad_choices_inputs_and_indices_are_refused_by_name():
         ResidualQuantizer([PrototypeQuantizer(C, K)], dim=C)
 
 
+@pytest.mark.slow
+def test_in_the_place_of_the_other_packages_quantiser_it_reconstructs_as_well():
+    theirs = pytest.importorskip("vector_quantize_pytorch", reason=MISSING)
+
+    def error(quantizer: nn.Module, seed: int) -> float:
+        torch.manual_seed(seed)
+        images = torch.rand(64, 1, 4, 4).repeat_interleave(3, 2).repeat_interleave(3, 3)
+        encoder, decoder = nn.Conv2d(1, 8, 3, stride=3), nn.ConvTranspose2d(8, 1, 3, stride=3)
+        optimiser = torch.optim.Adam([p for m in (encoder, quantizer, decoder) for p in m.parameters()], lr=1e-2)
+        for _ in range(300):
+            quantized, _, loss = quantizer(encoder(images))
+            found = F.mse_loss(decoder(quantized), images)
+            optimiser.zero_grad()
+            (found + loss).backward()
+            optimiser.step()
+        return float(found.detach() / images.var())
+
+    others = [error(theirs.VectorQuantize(dim=8, codebook_size=32, accept_image_fmap=True), s) for s in range(3)]
+    ours = [error(PrototypeQuantizer(8, 32, channel_last=False), s) for s in range(3)]
+    assert sum(ours) < 2 * sum(others)
+    assert max(ours) < 0.1  # an encoder that has shrunk to a point is at 1
+
+
+def test_a_quantizer_nobody_has_started_starts_on_the_first_batch_that_is_large_enough():
+    quantizer = PrototypeQuantizer(C, K)
+    x = 50 + torch.randn(3 * K, C)
+    quantizer.eval()(x)
+    assert not quantizer.bank.initialised  # evaluation changes nothing
+    quantizer.train()(x[: K - 1])
+    assert not quantizer.bank.initialised
+    quantizer(x)
+    assert quantizer.bank.initialised
+    assert float((quantizer.bank.prototypes.detach() - 50).abs().max()) < 5
+    before = quantizer.bank.prototypes.detach().clone()
+    quantizer(x + 3)
+    assert torch.equal(quantizer.bank.prototypes.detach(), before)
+    for kept in (PrototypeQuantizer(C, K, temperature=1.0), PrototypeQuantizer(C, K, init_on_first_batch=False)):
+        kept(x)
+        assert not kept.bank.initialised
+
+
+def test_codes_that_are_none_are_refused():
+    quantizer = PrototypeQuantizer(C, K)
+    for bad in (-2, K):
+        with pytest.raises(ValueError, match=r"indices: got values from .* expected -1 \(masked\) to 6"):
+            quantizer.codes(torch.tensor([0, bad]))
+
+
 @pytest.mark.parametrize("channel_last", [True, False])
 def test_it_replaces_the_other_packages_quantiser_in_one_line(channel_last):
     theirs = pytest.importorskip("vector_quantize_pytorch", reason=MISSING)
@@ -410,13 +458,13 @@ def test_heads_and_stages_are_ordered_as_in_the_other_package():
     other = theirs.VectorQuantize(
         dim=C, codebook_size=K, codebook_dim=2, heads=3, separate_codebook_per_head=True, accept_image_fmap=True
     ).eval()
-    ours = PrototypeQuantizer(C, K, num_heads=3, channel_last=False)
+    ours = PrototypeQuantizer(C, K, num_heads=3, channel_last=False, init_on_first_batch=False)
     ours.bank.move_to(other.codebook)
     assert torch.equal(ours(x).indices, other(x)[1])
     torch.testing.assert_close(ours(x).quantized, other(x)[0])
     torch.testing.assert_close(ours.codes(ours(x).indices), other.get_codes_from_indices(other(x)[1]))
     stack = theirs.ResidualVQ(dim=C, codebook_size=K, num_quantizers=3).eval()
-    own = ResidualQuantizer(3, dim=C, num_prototypes=K)
+    own = ResidualQuantizer(3, dim=C, num_prototypes=K, init_on_first_batch=False)
     for stage, codebook in zip(own.stages, stack.codebooks, strict=True):
         stage.bank.move_to(codebook[None])
     tokens = torch.randn(B, W, C)
@@ -454,7 +502,7 @@ def test_64_known_centres_are_found_from_a_random_start_where_straight_through_v
     pytest.importorskip("vector_quantize_pytorch", reason=MISSING)
     centres, z = mixture(seed)
     torch.manual_seed(seed)
-    quantizer = PrototypeQuantizer(WIDTH, CENTRES)
+    quantizer = PrototypeQuantizer(WIDTH, CENTRES, init_on_first_batch=False)
     start = quantizer.bank.prototypes[0].detach().clone()
     epochs = 15
     # from just below T_c, where all prototypes are one, to where every centre stands alone and no centre comes apart:

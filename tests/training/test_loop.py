@@ -333,13 +333,6 @@ def test_models_that_cannot_be_trained_are_refused():
     with pytest.raises(ValueError, match="model: it holds no PrototypeBank"):
         Trainer(nn.Linear(2, 2))
 
-    class Silent(nn.Sequential):
-        def forward(self, x):
-            return super().forward(x).centroid
-
-    with pytest.raises(TypeError, match="model: it returned Tensor, expected a Readout or an object"):
-        Trainer(Silent(PrototypeBank(K, INPUTS)), Recipe(epochs=1, restarts=1)).fit(groups().split(61))
-
     class Idle(nn.Module):
         def __init__(self):
             super().__init__()
@@ -532,3 +525,32 @@ def test_the_default_recovers_by_its_temperatures_alone_too():
         warnings.simplefilter("ignore", CollapseWarning)
         history = Trainer(bank, Recipe(epochs=40, init=None), monitor=CollapseMonitor()).fit(z.split(305))
     assert history[-1].metrics["distinct"] >= 0.95 * 16
+
+
+@pytest.mark.parametrize("move", ["soft-kmeans", "gradient"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ddcl.DDCLAttention(INPUTS, K),
+        lambda: ddcl.PrototypeReadout(INPUTS, K, output="attention", head="classification", num_outputs=2),
+        lambda: ddcl.PrototypeFeedForward(INPUTS, K, proto_dim=INPUTS, num_heads=1),
+        lambda: ddcl.ResidualQuantizer(2, dim=INPUTS, num_prototypes=K),
+        lambda: ddcl.SerialPrototypes(INPUTS, K),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::ddcl.training.GuardWarning", "ignore::ddcl.CollapseWarning")
+def test_every_module_trains_on_the_quantisation_loss_alone(make, move):
+    model = make()
+    batches = [batch.unsqueeze(0) for batch in groups().split(61)]
+    history = Trainer(model, Recipe(epochs=2, restarts=1, move=move)).fit(batches)
+    assert all(one.loss > 0 for one in history)
+    assert all(bool(bank.initialised) for bank in ddcl.banks_of(model).values())
+
+
+def test_a_loss_that_nothing_learns_from_is_refused_by_name():
+    with pytest.raises(ValueError, match="loss: it depends on nothing that learns"):
+        Trainer(
+            PrototypeBank(K, INPUTS),
+            Recipe(epochs=1, restarts=1),
+            loss=lambda model, batch: model(batch).loss.total.detach(),
+        ).fit(groups().split(61))

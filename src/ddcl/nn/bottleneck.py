@@ -79,7 +79,8 @@ class PrototypeBottleneck(nn.Module):
 
     A mask is of the quantiser's token shape. The quantiser always gets it. Encoder and decoder get it as ``mask=``
     where their ``forward`` has an argument of that name; PyTorch's own modules do not, since ``mask`` means something
-    else there. Inputs and reconstructions whose first axes are those of the mask are set to zero where it is false.
+    else there. Inputs and reconstructions with the axes of the mask (first, or around the channels if
+    the quantiser is not ``channel_last``) are set to zero where it is false.
 
     Example:
         >>> model = PrototypeBottleneck(nn.Linear(9, 4), PrototypeQuantizer(4, 16), nn.Linear(4, 9))
@@ -111,7 +112,8 @@ class PrototypeBottleneck(nn.Module):
         mask = mask.to(torch.bool)
         coded = self.quantizer(self._encode(x, mask), mask)
         arguments = {"mask": mask} if self._masks_decoder else {}
-        return BottleneckOutput(_blank(self.decoder(coded.quantized, **arguments), mask), coded)
+        decoded = self.decoder(coded.quantized, **arguments)
+        return BottleneckOutput(_blank(decoded, mask, self.quantizer.channel_last), coded)
 
     @torch.no_grad()
     def init_from(self, data: Any, *, mask: Tensor | None = None, **options: Any) -> Self:
@@ -138,11 +140,11 @@ class PrototypeBottleneck(nn.Module):
             return self.decoder(quantized)  # type: ignore[no-any-return]
         mask = mask.to(torch.bool)
         arguments = {"mask": mask} if self._masks_decoder else {}
-        return _blank(self.decoder(quantized, **arguments), mask)
+        return _blank(self.decoder(quantized, **arguments), mask, self.quantizer.channel_last)
 
     def _encode(self, x: Tensor, mask: Tensor) -> Tensor:
         arguments = {"mask": mask} if self._masks_encoder else {}
-        return self.encoder(_blank(x, mask), **arguments)  # type: ignore[no-any-return]
+        return self.encoder(_blank(x, mask, self.quantizer.channel_last), **arguments)  # type: ignore[no-any-return]
 
     def _encoded(self, x: Tensor, mask: Tensor | None) -> Tensor | tuple[Tensor, Tensor]:
         if mask is None:
@@ -155,8 +157,11 @@ def _takes_mask(module: nn.Module) -> bool:
     return not type(module).__module__.startswith("torch.") and "mask" in inspect.signature(module.forward).parameters
 
 
-def _blank(x: Tensor, mask: Tensor) -> Tensor:
-    """Zero where the mask is false, if x has the mask's axes first."""
+def _blank(x: Tensor, mask: Tensor, channel_last: bool) -> Tensor:
+    """Zero where the mask is false, if x has the axes of the mask: first, or around a channel axis in second place."""
+    if not channel_last:
+        fits = x.dim() == mask.dim() + 1 and (x.shape[0], *x.shape[2:]) == tuple(mask.shape)
+        return x.masked_fill(~mask.unsqueeze(1), 0) if fits else x
     if x.shape[: mask.dim()] != mask.shape:
         return x
     return x.masked_fill(~mask[(...,) + (None,) * (x.dim() - mask.dim())], 0)

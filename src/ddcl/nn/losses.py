@@ -12,6 +12,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ddcl.functional import Decomposition
 from ddcl.nn.bank import banks_of
+from ddcl.nn.conditioned import ConditionedBank
 
 
 class QuantisationLosses:
@@ -39,12 +40,19 @@ class QuantisationLosses:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        banks = banks_of(model)
+        banks: dict[str, nn.Module] = dict(banks_of(model))
         if not banks:
             raise ValueError("model: it holds no PrototypeBank, so there is no quantisation loss")
+        # the bank inside a conditioned one loses in a frame of its own: what counts is the loss outside
+        for name, part in model.named_modules():
+            if isinstance(part, ConditionedBank):
+                banks = {other: bank for other, bank in banks.items() if bank is not part.bank}
+                banks[name] = part
         self.terms: dict[str, list[Decomposition]] = {name: [] for name in banks}
+        self._cut_off: list[str] = []
         self._handles: list[RemovableHandle] = [
-            bank.register_forward_hook(_Collector(self.terms[name])) for name, bank in banks.items()
+            bank.register_forward_hook(_Collector(name, self.terms[name], self._cut_off))
+            for name, bank in banks.items()
         ]
 
     def total(self) -> Tensor:
@@ -59,6 +67,7 @@ class QuantisationLosses:
         """Forget what was collected, before the next step."""
         for calls in self.terms.values():
             calls.clear()
+        self._cut_off.clear()
 
     def detach(self) -> None:
         """Take the hooks out; what was collected stays."""
@@ -68,6 +77,12 @@ class QuantisationLosses:
 
     def _all(self) -> list[Tensor]:
         found = [one.total for calls in self.terms.values() for one in calls]
+        if self._cut_off and torch.is_grad_enabled():
+            raise RuntimeError(
+                f"bank {self._cut_off[0]!r} was called in training with gradients switched off, so its loss has none. "
+                "Reentrant gradient checkpointing does that: enable it with use_reentrant=False (Hugging Face: "
+                "gradient_checkpointing_enable(gradient_checkpointing_kwargs={'use_reentrant': False}))"
+            )
         if not found:
             raise RuntimeError(
                 "no bank of the model was called, so there is no quantisation loss: call the model first. A compiled "
@@ -80,14 +95,17 @@ class QuantisationLosses:
 class _Collector:
     """A forward hook of one bank."""
 
-    def __init__(self, calls: list[Decomposition]) -> None:
-        self.calls = calls
+    def __init__(self, name: str, calls: list[Decomposition], cut_off: list[str]) -> None:
+        self.name, self.calls, self.cut_off = name, calls, cut_off
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _collecting_nothing, ()  # a copy of the model is not the one whose losses were asked for
 
-    def __call__(self, _bank: nn.Module, _args: Any, output: Any) -> None:
+    def __call__(self, bank: nn.Module, _args: Any, output: Any) -> None:
         self.calls.append(output.loss)
+        learns = any(parameter.requires_grad for parameter in bank.parameters())
+        if bank.training and learns and not torch.is_grad_enabled():
+            self.cut_off.append(self.name)
 
 
 def _collecting_nothing() -> Any:

@@ -103,6 +103,10 @@ class PrototypeQuantizer(nn.Module):
             and the prototypes learn from ``loss`` alone, or by :class:`ddcl.SoftKMeans`.
         commitment: weight of ``loss``, which is L_q per coordinate: as T falls it becomes ``mse_loss(quantized, x)``
             with the gradient let through to both sides.
+        init_on_first_batch: whether a bank that nobody has started takes its prototypes and its temperature from the
+            first batch it is trained on, if that has K tokens: a bank at the origin, at a temperature far above the
+            critical one, would only shrink the encoder. None: yes, unless a temperature is given. Compiled code
+            cannot: call :meth:`init_from` before.
         channel_last: true: x is (..., dim). False: (B, dim, ...), maps of any number of spatial dimensions.
         temperature, gradient, backend: see :class:`PrototypeBank`. In gradient mode ``"stop"`` the Boltzmann backward
             reaches the prototypes only.
@@ -125,6 +129,7 @@ class PrototypeQuantizer(nn.Module):
         mode: QuantizerMode = "hard",
         backward: QuantizerBackward = "boltzmann",
         commitment: float = 1.0,
+        init_on_first_batch: bool | None = None,
         channel_last: bool = True,
         temperature: float | Tensor | None = None,
         gradient: Gradient = "full",
@@ -143,6 +148,7 @@ class PrototypeQuantizer(nn.Module):
             raise ValueError(f"commitment: got {commitment}, expected a finite number of at least 0")
         self.dim, self.num_heads = dim, num_heads
         self.mode, self.backward, self.commitment, self.channel_last = mode, backward, commitment, channel_last
+        self._waits_for_data = temperature is None if init_on_first_batch is None else init_on_first_batch
         self.bank = PrototypeBank(
             num_prototypes,
             dim // num_heads,
@@ -167,6 +173,8 @@ class PrototypeQuantizer(nn.Module):
         """x (..., dim), or (B, dim, ...) if not ``channel_last``; a mask of x's shape without the channels."""
         tokens, mask = self._tokens(x, mask)
         z = self._heads(tokens)
+        if self._waits_for_data and self.training and not (torch.compiler.is_compiling() or z.is_meta):
+            self._start(z, mask)
         found = self.bank(z, mask)
         indices = self._codes_of(found, mask)
         carrier = found.centroid if self.backward == "boltzmann" else z
@@ -185,12 +193,26 @@ class PrototypeQuantizer(nn.Module):
         loss = (self.commitment / self.bank.dim) * found.loss.total
         return QuantizerOutput(self._as_input(quantized), indices, loss, found)
 
+    @torch.no_grad()
+    def _start(self, z: Tensor, mask: Tensor | None) -> None:
+        """Start the bank, unless someone has, as soon as there are tokens enough."""
+        started = bool(self.bank.initialised)
+        tokens = z[..., 0].numel() // self.num_heads if mask is None else int(mask.sum())
+        if not started and tokens >= self.num_prototypes:
+            self.bank.init_from(z.detach(), mask=mask)
+            started = True
+        self._waits_for_data = not started
+
     def codes(self, indices: Int[Tensor, "*indices"]) -> Float[Tensor, "*shape"]:
         """The vectors of indices as ``forward`` gives them, in the layout of the input; -1 gives zeros."""
         if not isinstance(indices, Tensor) or indices.dtype.is_floating_point or indices.dtype == torch.bool:
             given = indices.dtype if isinstance(indices, Tensor) else type(indices).__name__
             raise TypeError(f"indices: got {given}, expected a tensor of integers")
         heads = self.num_heads
+        free_to_look = indices.device.type == "cpu" and not torch.compiler.is_compiling() and indices.numel()
+        if free_to_look and not -1 <= int(indices.min()) <= int(indices.max()) < self.num_prototypes:
+            seen = f"{int(indices.min())} to {int(indices.max())}"
+            raise ValueError(f"indices: got values from {seen}, expected -1 (masked) to {self.num_prototypes - 1}")
         if heads > 1 and (indices.dim() == 0 or indices.shape[-1] != heads):
             raise ValueError(f"indices: got shape {tuple(indices.shape)}, expected (..., {heads})")
         found = _take(self.bank.prototypes, indices.long().reshape(-1, heads))

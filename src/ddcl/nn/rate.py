@@ -6,6 +6,7 @@ import math
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from ddcl.functional import perplexity, usage
 from ddcl.nn.bottleneck import PrototypeBottleneck
@@ -29,14 +30,19 @@ class RateMeter:
     """
 
     counts: Tensor
-    """(stages x heads, K)."""
+    """(stages x heads, K), of the largest K there was."""
 
     def __init__(self, quantizer: PrototypeQuantizer | ResidualQuantizer | PrototypeBottleneck) -> None:
-        inner = quantizer.quantizer if isinstance(quantizer, PrototypeBottleneck) else quantizer
-        stages = [inner] if isinstance(inner, PrototypeQuantizer) else list(inner.stages)
-        self._axes = (inner.num_heads > 1) + isinstance(inner, ResidualQuantizer)
-        self._codebooks = [stage.num_prototypes for _ in range(inner.num_heads) for stage in stages]
+        self._quantizer = quantizer.quantizer if isinstance(quantizer, PrototypeBottleneck) else quantizer
+        self._axes = (self._quantizer.num_heads > 1) + isinstance(self._quantizer, ResidualQuantizer)
         self.reset()
+
+    @property
+    def _codebooks(self) -> list[int]:
+        """K of each codebook as it is now: a bank may find its own size."""
+        inner = self._quantizer
+        stages = [inner] if isinstance(inner, PrototypeQuantizer) else list(inner.stages)
+        return [stage.num_prototypes for _ in range(inner.num_heads) for stage in stages]
 
     def reset(self) -> None:
         """Forget what was counted."""
@@ -44,11 +50,17 @@ class RateMeter:
 
     def update(self, indices: Int[Tensor, "*tokens"]) -> None:
         """Count the codes of a batch, as the quantiser gives them; -1 is left out."""
-        books = len(self._codebooks)
+        sizes = self._codebooks
+        books = len(sizes)
         if indices.dim() < self._axes or math.prod(indices.shape[indices.dim() - self._axes :]) != books:
             raise ValueError(f"indices: got shape {tuple(indices.shape)}, expected {books} codes per token")
-        found = usage(indices.reshape(-1, books), self.counts.shape[1], num_heads=books).counts
-        self.counts = self.counts.to(found.device) + found
+        found = usage(indices.reshape(-1, books), max(sizes), num_heads=books).counts
+        for book, size in enumerate(sizes):
+            if bool(found[book, size:].any()):
+                raise ValueError(f"indices: got codes of {size} and more for a codebook of {size}")
+        width = max(found.shape[1], self.counts.shape[1])
+        found, counts = (F.pad(one, (0, width - one.shape[1])) for one in (found, self.counts.to(found.device)))
+        self.counts = counts + found
 
     @property
     def rate(self) -> Float[Tensor, ""]:

@@ -144,10 +144,13 @@ class OffsetBank(PrototypeBank):
 
     @property
     def drift(self) -> Float[Tensor, " H"]:
-        """How far this layer has gone from the common prototypes: mean squared offset over their own spread."""
+        """How far this layer has gone from the common prototypes: mean squared offset over their own spread.
+
+        One prototype alone has no spread, and its drift is in the units of the tokens.
+        """
         common = self.shared.prototypes
         spread = (common - common.mean(1, keepdim=True)).square().sum(-1).mean(-1)
-        return self.offset.square().sum(-1).mean(-1) / spread
+        return self.offset.square().sum(-1).mean(-1) / torch.where(spread > 0, spread, 1.0)
 
     @torch.no_grad()
     def move_to(self, points: Float[Tensor, "H K m"]) -> None:

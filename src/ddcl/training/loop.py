@@ -239,8 +239,10 @@ class Trainer:
             self.schedule.step()
 
     def _descend(self, loss: Tensor) -> None:
-        if self.optimiser is None:
-            return
+        if self.optimiser is None or (self.mover is not None and not loss.requires_grad):
+            return  # what learns has no part in this loss, and the banks are moved by other means
+        if not loss.requires_grad:
+            raise ValueError("loss: it depends on nothing that learns, so there is nothing to descend")
         self.optimiser.zero_grad()
         self.scaler.scale(loss).backward()
         if self.recipe.clip is not None:

@@ -9,26 +9,25 @@ import torch
 from torch import Tensor, nn
 
 from ddcl.functional import Decomposition
+from ddcl.nn import quantisation_losses
 
 Loss = Callable[[nn.Module, Any], Tensor]
 """Takes the model and a batch as the loader gives it, returns a scalar."""
 
 
 def quantisation_loss(model: nn.Module, batch: Any) -> Tensor:
-    r"""The paper's :math:`L_q` alone, of a model that returns a readout, an object with one, or one with its terms.
+    r"""The paper's :math:`L_q` alone: of what the model returns, or else the sum over all banks that it called.
 
     The batch is a tensor, a pair (tensor, bool mask), or a list of one tensor, as a ``TensorDataset`` gives.
     """
-    output = call(model, batch)
+    with quantisation_losses(model) as losses:
+        output = call(model, batch)
     # a readout and a hierarchy have their terms in .loss, other modules hold the readout they came from
     for owner in (output, getattr(output, "readout", None)):
         terms = getattr(owner, "loss", None)
         if isinstance(terms, Decomposition):
             return terms.total
-    raise TypeError(
-        f"model: it returned {type(output).__name__}, expected a Readout or an object with .readout; "
-        "otherwise pass loss=, a function of the model and a batch"
-    )
+    return losses.total()
 
 
 def call(model: nn.Module, batch: Any) -> Any:
@@ -42,7 +41,7 @@ def call(model: nn.Module, batch: Any) -> Any:
         return model(batch[0], batch[1])
     raise TypeError(
         f"batch: got {_describe(batch)}, expected a tensor or a pair (tensor, bool mask); "
-        "for anything else pass loss=, a function of the model and a batch"
+        "for anything else pass loss= and forward=, functions of the model and a batch"
     )
 
 

@@ -57,6 +57,8 @@ def chosen(blocks: nn.ModuleList, layers: Sequence[int] | None) -> list[int]:
     """The positions asked for, counted from the end if negative; all without a choice."""
     if layers is None:
         return list(range(len(blocks)))
+    if not isinstance(layers, Sequence):
+        raise TypeError(f"layers: got {type(layers).__name__}, expected a list of positions")
     positions = []
     for layer in layers:
         check_count("layers", layer, -len(blocks))

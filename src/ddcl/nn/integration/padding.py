@@ -37,6 +37,11 @@ class Padding:
         mask = self.counts if self.batch_first else self.counts.movedim(-1, 0)
         axis = mask.dim() - 1 if self.batch_first else 0
         length = tokens.shape[axis]
+        if mask.shape[axis] < length:
+            raise ValueError(
+                f"{self.argument}: got {mask.shape[axis]} entries for {length} tokens that the model makes of them: of "
+                "those added the inserted prototypes cannot tell whether they count"
+            )
         return mask if mask.shape[axis] == length else mask.narrow(axis, mask.shape[axis] - length, length)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -50,4 +55,5 @@ class Padding:
             )
         if self.argument == "attention_mask":
             return given != 0
-        return ~given if given.dtype == torch.bool else ~torch.isneginf(given)
+        # floats are added to scores: padding has -inf, or as good as that
+        return ~given if given.dtype == torch.bool else given > torch.finfo(given.dtype).min / 2
