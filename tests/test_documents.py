@@ -82,3 +82,11 @@ def test_the_collapse_table_in_the_readme_is_the_committed_record():
 
     table = battery.summary(battery.read(ROOT / "results" / "collapse.csv"))
     assert table in (ROOT / "README.md").read_text()
+
+
+def test_the_clustering_figures_in_the_readme_are_the_committed_record():
+    with (ROOT / "results" / "newsgroups.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    ours, theirs = (sum(float(row[name]) for row in rows) / len(rows) for name in ("acc", "kmeans_acc"))
+    assert f"(accuracy {ours:.3f} against {theirs:.3f}, {len(rows)} seeds" in (ROOT / "README.md").read_text()
+    assert all(row["distinct"] == "20" for row in rows)
