@@ -95,11 +95,15 @@ def test_a_training_step_never_waits_for_the_gpu(name):
     torch.manual_seed(0)
     model, (x, mask) = MODULES[name]().cuda(), tokens("cuda")
     result(model(x, mask)).square().mean().backward()
-    torch.cuda.set_sync_debug_mode("error")
+    once = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    torch.cuda.set_sync_debug_mode("error")  # raises wherever the host waits
     try:
         result(model(x, mask)).square().mean().backward()
     finally:
         torch.cuda.set_sync_debug_mode("default")
+    twice = [p.grad for p in model.parameters() if p.grad is not None]
+    assert once  # the step did reach what learns, and the second added as much as the first
+    torch.testing.assert_close(twice, [2 * grad for grad in once])
 
 
 @pytest.mark.parametrize("name", ["bag", "quantizer", "hierarchy", "feed-forward"])

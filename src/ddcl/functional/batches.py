@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Union
 
 import torch
@@ -68,3 +68,26 @@ def _tokens(z: Tensor, mask: Tensor | None, num_heads: int | None, dim: int | No
         check_mask(mask, tuple(z.shape[:-tail]), z.device)
         z = z[mask.to(torch.bool)]
     return z.reshape(-1, num_heads or 1, z.shape[-1])
+
+
+class ChangedBatches:
+    """Batches and masks changed on their way, anew each time they are walked through.
+
+    Args:
+        data: a tensor, or an iterable of batches or (batch, mask) pairs that can be walked more than once.
+        change: a batch and its mask to what stands in their place.
+        mask: for a tensor.
+    """
+
+    def __init__(
+        self,
+        data: Batches,
+        change: Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor | None]],
+        mask: Tensor | None = None,
+    ) -> None:
+        self.data, self.change, self.mask = data, change, mask
+
+    def __iter__(self) -> Iterator[Tensor | tuple[Tensor, Tensor]]:
+        for batch, mask in masked_batches(self.data, self.mask, name="x"):
+            changed, mask = self.change(batch, mask)
+            yield changed if mask is None else (changed, mask)

@@ -24,6 +24,16 @@ class Pooled(NamedTuple):
     """(..., T), or (T,) if the same for all sequences: the group of each token, -1 for none."""
 
 
+def mean_over_tokens(
+    values: Float[Tensor, "*batch T n"], mask: Bool[Tensor, "*batch T"] | None
+) -> Float[Tensor, "*batch n"]:
+    """Mean over the tokens that count, of values that are zero at those that do not; zero where none counts."""
+    total = values.sum(-2, dtype=arithmetic_dtype(values.dtype))
+    if mask is None:
+        return total / max(values.shape[-2], 1)
+    return total / mask.sum(-1, keepdim=True).clamp_min(1)
+
+
 @without_autocast
 def pool_sequence(z: Float[Tensor, "*batch T m"], mask: Bool[Tensor, "*batch T"] | None = None) -> Pooled:
     """The mean of all tokens that count, as one group.
@@ -39,10 +49,9 @@ def pool_sequence(z: Float[Tensor, "*batch T m"], mask: Bool[Tensor, "*batch T"]
     length = z.shape[-2]
     if mask is None and length == 0:
         mask = torch.zeros(z.shape[:-1], dtype=torch.bool, device=z.device)  # nothing counts in nothing
-    counts = torch.full((1,), length, device=z.device) if mask is None else mask.sum(-1, keepdim=True)
-    means = _mean(_silenced(z, mask).sum(-2, keepdim=True), counts, z)
+    means = mean_over_tokens(_silenced(z, mask), mask).unsqueeze(-2).to(z.dtype)
     groups = torch.zeros(length, dtype=torch.int64, device=z.device)
-    return Pooled(means, None if mask is None else counts > 0, groups)
+    return Pooled(means, None if mask is None else mask.any(-1, keepdim=True), groups)
 
 
 @without_autocast

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ddcl.functional import Batches
-from ddcl.functional.batches import masked_batches
+from ddcl.functional.batches import ChangedBatches
 from ddcl.functional.checks import check_count, check_float_tensor, check_mask
 from ddcl.nn.bank import PrototypeBank
 from ddcl.nn.normalisation import Normalisation, TokenNorm
@@ -116,22 +116,14 @@ class BankEntrance(nn.Module):
             mask: for a tensor, true where a token counts.
         """
         if isinstance(data, Tensor):
-            x, mask = self.without_masked(data, mask)
-            self.bank.init_from(self.to_heads(x, mask), mask=mask, **options)
+            z, mask = self._entering(data, mask)
+            self.bank.init_from(z, mask=mask, **options)
         else:
             kept = list(data) if isinstance(data, Iterator) else data
-            self.bank.init_from(_Entering(self, kept), mask=mask, **options)
+            self.bank.init_from(ChangedBatches(kept, self._entering), mask=mask, **options)
         return self
 
-
-class _Entering:
-    """Batches as the bank sees them, projected anew each time they are walked through."""
-
-    def __init__(self, entrance: BankEntrance, data: Batches) -> None:
-        self.entrance, self.data = entrance, data
-
-    def __iter__(self) -> Iterator[Tensor | tuple[Tensor, Tensor]]:
-        for batch, mask in masked_batches(self.data, name="x"):
-            x, mask = self.entrance.without_masked(batch, mask)
-            tokens = self.entrance.to_heads(x, mask)
-            yield tokens if mask is None else (tokens, mask)
+    def _entering(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """What the bank sees of tokens."""
+        x, mask = self.without_masked(x, mask)
+        return self.to_heads(x, mask), mask

@@ -1,22 +1,12 @@
-"""From the tokens of a sequence to one vector; the arithmetic is float32, or float64 for float64."""
+"""Attention to prototypes, by how much of a sequence each holds."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from ddcl.ops import arithmetic_dtype, without_autocast
-from ddcl.shapes import Bool, Float
-
-
-def mean_over_tokens(
-    values: Float[Tensor, "*batch T n"], mask: Bool[Tensor, "*batch T"] | None
-) -> Float[Tensor, "*batch n"]:
-    """Mean over the tokens that count, of values that are zero at those that do not; zero where none counts."""
-    total = values.sum(-2, dtype=arithmetic_dtype(values.dtype))
-    if mask is None:
-        return total / max(values.shape[-2], 1)
-    return total / mask.sum(-1, keepdim=True).clamp_min(1)
+from ddcl.ops import without_autocast
+from ddcl.shapes import Float
 
 
 @without_autocast

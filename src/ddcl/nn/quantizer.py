@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ddcl.functional import Batches, Readout, perplexity
-from ddcl.functional.batches import masked_batches
+from ddcl.functional.batches import ChangedBatches
 from ddcl.functional.checks import check_choice, check_count, check_float_tensor, check_mask
 from ddcl.functional.outputs import TupleLike, register_output
 from ddcl.functional.sampling import sample_assignments
@@ -228,12 +228,17 @@ class PrototypeQuantizer(nn.Module):
             mask: for a tensor, true where a token counts.
         """
         if isinstance(data, Tensor):
-            tokens, mask = self._tokens(data, mask)
-            self.bank.init_from(self._heads(tokens), mask=mask, **options)
+            z, mask = self._entering(data, mask)
+            self.bank.init_from(z, mask=mask, **options)
         else:
             kept = list(data) if isinstance(data, Iterator) else data
-            self.bank.init_from(_Tokens(self, kept), mask=mask, **options)
+            self.bank.init_from(ChangedBatches(kept, self._entering), mask=mask, **options)
         return self
+
+    def _entering(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """What the bank sees of an input."""
+        tokens, mask = self._tokens(x, mask)
+        return self._heads(tokens), mask
 
     def _codes_of(self, found: Readout, mask: Tensor | None) -> Tensor:
         """The prototype each token gets."""
@@ -272,19 +277,6 @@ class PrototypeQuantizer(nn.Module):
             f"dim={self.dim}, mode={self.mode!r}, backward={self.backward!r}, commitment={self.commitment:g}, "
             f"channel_last={self.channel_last}"
         )
-
-
-class _Tokens:
-    """Batches as the bank sees them, rearranged anew each time they are walked through."""
-
-    def __init__(self, quantizer: PrototypeQuantizer, data: Batches) -> None:
-        self.quantizer, self.data = quantizer, data
-
-    def __iter__(self) -> Iterator[Tensor | tuple[Tensor, Tensor]]:
-        for batch, mask in masked_batches(self.data, name="x"):
-            tokens, mask = self.quantizer._tokens(batch, mask)
-            z = self.quantizer._heads(tokens)
-            yield z if mask is None else (z, mask)
 
 
 def _take(prototypes: Float[Tensor, "H K m"], indices: Int[Tensor, "N H"]) -> Float[Tensor, "N H m"]:

@@ -12,9 +12,10 @@ from torch.nn import functional as F
 from ddcl.functional import Readout
 from ddcl.functional.checks import check_choice, check_count
 from ddcl.functional.outputs import TupleLike, register_output
+from ddcl.functional.segments import mean_over_tokens
 from ddcl.nn.entrance import BankEntrance
 from ddcl.nn.normalisation import Normalisation
-from ddcl.nn.pooling import attend_to_prototypes, mean_over_tokens
+from ddcl.nn.pooling import attend_to_prototypes
 from ddcl.ops import Backend, Gradient, arithmetic_dtype
 from ddcl.shapes import Bool, Float, Int
 

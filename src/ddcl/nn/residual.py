@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from ddcl.functional import Batches, Readout
-from ddcl.functional.batches import masked_batches
+from ddcl.functional.batches import ChangedBatches
 from ddcl.functional.checks import check_count
 from ddcl.functional.outputs import TupleLike, register_output
 from ddcl.nn.quantizer import PrototypeQuantizer, QuantizerOutput
@@ -162,10 +163,16 @@ class ResidualQuantizer(nn.Module):
         self.eval()  # nearest prototypes, and nobody who follows the banks counts these calls
         try:
             for count, stage in enumerate(self.stages):
-                stage.init_from(_Residuals(self, data, mask, count), **options)
+                stage.init_from(ChangedBatches(data, partial(self._left_by, count), mask), **options)
         finally:
             self.train(was_training)
         return self
+
+    def _left_by(self, count: int, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """What the first stages leave of an input."""
+        for stage in self.stages[:count]:
+            x = x - stage(x, mask).quantized
+        return x, None if mask is None else mask.to(torch.bool)
 
     def _value(self, found: QuantizerOutput) -> Tensor:
         return found.quantized.detach() if self.backward == "identity" else found.quantized
@@ -176,20 +183,6 @@ class ResidualQuantizer(nn.Module):
         if mask is None:
             return zero
         return zero.masked_fill(~mask.to(torch.bool).unsqueeze(-1 if self.channel_last else 1), 0.0)
-
-
-class _Residuals:
-    """What the first stages leave of the data, computed anew each time it is walked through."""
-
-    def __init__(self, quantizer: ResidualQuantizer, data: Batches, mask: Tensor | None, count: int) -> None:
-        self.quantizer, self.data, self.mask, self.count = quantizer, data, mask, count
-
-    def __iter__(self) -> Iterator[Tensor | tuple[Tensor, Tensor]]:
-        for batch, mask in masked_batches(self.data, self.mask, name="x"):
-            residual = batch
-            for stage in self.quantizer.stages[: self.count]:
-                residual = residual - stage(residual, mask).quantized
-            yield residual if mask is None else (residual, mask.to(torch.bool))
 
 
 def _check_stages(stages: list[PrototypeQuantizer]) -> None:
