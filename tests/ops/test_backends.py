@@ -11,7 +11,7 @@ from torch import Tensor
 from ddcl import ops
 from ddcl.ops import TokenTerms, blocks, eager
 
-BACKENDS = [name for name in ops.BACKENDS if name not in ("auto", "reference")]
+BACKENDS = ["eager"]  # the fused kernels compute in float32 at best: test_kernels.py
 TERMS = TokenTerms._fields[:-1]  # all but the indices are differentiable
 # N, H, K, m: unit; ragged; a bank small enough for V from pairs; several blocks
 SHAPES = [(1, 1, 1, 3), (13, 3, 7, 5), (11, 2, 3, 17), (129, 1, 101, 61)]

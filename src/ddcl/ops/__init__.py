@@ -1,7 +1,8 @@
 """One operation, several backends, one dispatcher."""
 
 from ddcl.ops.centring import bank_center
-from ddcl.ops.dispatch import Choice, choose, readout
+from ddcl.ops.choice import Choice, choose
+from ddcl.ops.dispatch import readout
 from ddcl.ops.nearest import nearest, squared_distances
 from ddcl.ops.precision import autocast_enabled, autocast_off, without_autocast
 from ddcl.ops.types import BACKENDS, GRADIENTS, Backend, Gradient, TokenTerms, arithmetic_dtype

@@ -10,7 +10,7 @@ from torch import Tensor
 Gradient = Literal["full", "stop"]
 """``full`` differentiates the assignments q too; ``stop`` holds them constant (theory: section 3)."""
 
-Backend = Literal["auto", "reference", "eager"]
+Backend = Literal["auto", "reference", "eager", "triton"]
 
 GRADIENTS: tuple[str, ...] = get_args(Gradient)
 BACKENDS: tuple[str, ...] = get_args(Backend)
