@@ -9,7 +9,7 @@ from importlib.metadata import version
 from typing import Any, NamedTuple, cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ddcl import ops
 from ddcl.experiments.kernels.formulas import attention, plain

@@ -19,7 +19,7 @@ from ddcl.experiments.kernels.shapes import Shape
 
 FACTOR = 4.0
 GRADIENTS: tuple[ops.Gradient, ...] = ("full", "stop")
-RAGGED = (Shape(63, 5, 7), Shape(129, 61, 101), Shape(1003, 64, 33), Shape(257, 130, 1030))
+RAGGED = (Shape(63, 5, 7), Shape(129, 61, 101), Shape(515, 64, 33), Shape(67, 130, 1030))
 _TERMS = ops.TokenTerms._fields[:-1]
 _REFERENCE_NUMBERS = 2**22  # rows x K x m that the definition holds at once
 _FEW_ROWS = 64

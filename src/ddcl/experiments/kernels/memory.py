@@ -24,7 +24,7 @@ def free_bytes(device: torch.device) -> int | None:
 
 
 def release(device: torch.device) -> None:
-    """Give back what no tensor holds any more, so that the next candidate finds the memory the last one had."""
-    gc.collect()
+    """Give back what no tensor on a GPU holds any more: the next candidate finds the memory the last one had."""
     if device.type == "cuda":
+        gc.collect()
         torch.cuda.empty_cache()

@@ -17,7 +17,8 @@ from torch.profiler import ProfilerActivity, profile
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 READOUT, PRODUCTS, ELEMENTWISE, OPTIMISER = "readout", "matrix products", "layer norm and elementwise", "optimiser"
-GROUPS = (READOUT, PRODUCTS, ELEMENTWISE, OPTIMISER)
+UNKNOWN = "not attributed"
+GROUPS = (READOUT, PRODUCTS, ELEMENTWISE, OPTIMISER, UNKNOWN)
 _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _LAUNCHES = ("cuda_runtime", "cuda_driver")
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_scaled_mm")
@@ -53,9 +54,13 @@ def group_times(events: list[dict[str, Any]], steps: int) -> dict[str, float]:
     kernels = [event for event in events if event.get("cat") in _ON_DEVICE]
     if kernels:
         launches = {event["args"].get("correlation"): event for event in events if event.get("cat") in _LAUNCHES}
+        operators = {event["args"].get("External id"): event for event in ranges if event["cat"] == "cpu_op"}
         for kernel in kernels:
             launch = launches.get(kernel["args"].get("correlation"))
             names = [] if launch is None else around.enclosing(launch)
+            operator = operators.get(kernel["args"].get("External id", "none"))
+            if not names and operator is not None:  # the launch is missing, or stands on a thread of another number
+                names = [operator, *around.enclosing(operator)]
             found[_group(names, of_readout)] += kernel["dur"]
     else:
         for event in ranges:
@@ -119,6 +124,8 @@ def _readout_sequences(ranges: list[dict[str, Any]], around: _Nesting) -> set[in
 
 
 def _group(names: list[dict[str, Any]], of_readout: set[int]) -> str:
+    if not names:
+        return UNKNOWN
     for event in names:
         arguments = event.get("args", {})
         backward = bool(arguments.get("Fwd thread id"))

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import ddcl
 
+ROOT = Path(ddcl.__file__).parents[2]
 TESTS = ("tests/ops", "tests/gpu/test_kernels_on_gpu.py")
 
 
@@ -21,9 +22,8 @@ class Verdict(NamedTuple):
     line: str
 
 
-def run_tests() -> Verdict:
+def run_tests(root: Path = ROOT) -> Verdict:
     """Run them in a process of their own; where there is no checkout, or no pytest, there are none to run."""
-    root = Path(ddcl.__file__).parents[2]
     found = [name for name in TESTS if (root / name).exists()]
     if not found:
         return Verdict(True, "tests not run: this is no checkout")

@@ -48,10 +48,13 @@ def subject(rows: Sequence[Row]) -> str:
 
 def best_timed(rows: Sequence[Row], candidate: str, shape: Shape, kind: Kind) -> Row | None:
     """The row of the device's own time where a graph was replayed, else the other."""
-    found = [
-        row for row in rows if (row.candidate, row.shape, row.kind, row.status) == (candidate, shape, kind, MEASURED)
-    ]
-    return min(found, key=lambda row: row.timed_by != "graph", default=None)
+    return next(iter(_timed(rows, candidate, shape, kind)), None)
+
+
+def _timed(rows: Sequence[Row], candidate: str, shape: Shape, kind: Kind) -> list[Row]:
+    asked = (candidate, shape, kind, MEASURED)
+    found = [row for row in rows if (row.candidate, row.shape, row.kind, row.status) == asked]
+    return sorted(found, key=lambda row: row.timed_by != "graph")
 
 
 def _over_compiled(rows: Sequence[Row]) -> Callable[[Row], float | None]:
@@ -79,11 +82,11 @@ def _at_least(
     target = f"{kind} at least {_number(least, unit)} {unit}, {candidate}"
     found = []
     for shape in shapes:
-        row = best_timed(rows, candidate, shape, kind)
-        value = None if row is None else figure(row)
-        if row is None or value is None:
+        figures = [(figure(row), row.timed_by) for row in _timed(rows, candidate, shape, kind)]
+        value, timed_by = next(((value, by) for value, by in figures if value is not None), (None, ""))
+        if value is None:
             return f"{target}: not measured at {shape}"
-        found.append((value, f"{_number(value, unit)} at {shape} by {row.timed_by}"))
+        found.append((value, f"{_number(value, unit)} at {shape} by {timed_by}"))
     worst = min(value for value, _ in found)
     return f"{target}: {'yes' if worst >= least else 'no'} ({'; '.join(text for _, text in found)})"
 
@@ -111,7 +114,7 @@ def _layer(name: str, rows: Sequence[Row]) -> str:
         for row in rows
         if row.candidate == name and row.kind == TRAINING_STEP and row.item != WHOLE and row.median_ms is not None
     }
-    if READOUT not in items:
+    if not items.get(READOUT):  # a profile without a kernel of the readout says nothing about it
         return f"{target}: not measured"
     shown = ", ".join(f"{item} {ms:.3f} ms" for item, ms in sorted(items.items(), key=lambda pair: -pair[1]))
     return f"{target}: {'yes' if max(items, key=lambda item: items[item]) != READOUT else 'no'} ({shown})"

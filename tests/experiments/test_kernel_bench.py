@@ -1,0 +1,553 @@
+"""The bench of the operation: floors, the check before the numbers, rows, verdicts, what a step's time goes to."""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from ddcl import ops
+from ddcl.cli import main
+from ddcl.experiments.kernels import command, correctness, measuring, suite
+from ddcl.experiments.kernels.candidates import Calls, Candidate, candidates, usual
+from ddcl.experiments.kernels.formulas import attention, plain
+from ddcl.experiments.kernels.layer import QUICK_LAYER, layer_name, measure_layer, training_step
+from ddcl.experiments.kernels.problem import Problem
+from ddcl.experiments.kernels.profiling import (
+    ELEMENTWISE,
+    GROUPS,
+    OPTIMISER,
+    PRODUCTS,
+    READOUT,
+    UNKNOWN,
+    group_times,
+    trace,
+)
+from ddcl.experiments.kernels.record import Row, append, blank, read
+from ddcl.experiments.kernels.shapes import (
+    KINDS,
+    QUICK_SHAPES,
+    SHAPES,
+    Rates,
+    Shape,
+    floor_ms,
+    held_bytes,
+    parse_shape,
+    tensor_bytes,
+)
+from ddcl.experiments.kernels.table import table
+from ddcl.experiments.kernels.timing import QUICK, Plan, summarise, time_calls
+from ddcl.experiments.kernels.verdicts import FEW, MANY, verdicts
+
+CPU = torch.device("cpu")
+RATES = Rates(copy=4e12, matrix=700e12)
+SMALL = Shape(53, 7, 11)
+OURS = ("readout:eager", "operation:eager")
+
+
+@pytest.fixture
+def _green(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite, "run_tests", lambda: suite.Verdict(True, "not run in this test"))
+
+
+# sizes and floors
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind", "rates", "expected"),
+    [
+        # shared design's table: bound by bytes, by products, and a training step of each
+        (Shape(2**20, 64, 16), "forward", Rates(4.25e12, 693e12), 0.063),
+        (Shape(2**17, 256, 8192), "forward", Rates(4.25e12, 693e12), 1.587),
+        (Shape(2**20, 64, 64), "forward+backward", Rates(4.27e12, 687e12), 0.157),
+        (Shape(2**17, 256, 8192), "forward+backward", Rates(4.27e12, 687e12), 5.60),
+        # 2 * 3 * 5 * 2 bytes at 1 byte per millisecond; 4 * 3 * 7 * 5 operations at 1 per millisecond
+        (Shape(3, 5, 7), "forward", Rates(1e3, 1e9), 60.0),
+        (Shape(3, 5, 7), "forward", Rates(1e9, 1e3), 420.0),
+        (Shape(3, 5, 7), "forward+backward", Rates(1e3, 1e9), 150.0),
+        (Shape(3, 5, 7), "forward+backward", Rates(1e9, 1e3), 1470.0),
+    ],
+)
+def test_the_floor_is_the_larger_of_moving_the_bytes_and_doing_the_products(shape, kind, rates, expected):
+    assert floor_ms(shape, kind, 2, rates) == pytest.approx(expected, rel=5e-3)
+
+
+def test_float32_moves_twice_the_bytes_of_half_precision():
+    rates = Rates(1.0, math.inf)
+    for kind in KINDS:
+        assert floor_ms(SMALL, kind, 4, rates) == 2 * floor_ms(SMALL, kind, 2, rates)
+
+
+def test_the_tensors_of_a_pass_are_counted_byte_for_byte():
+    N, m, K = SMALL
+    z = mu = torch.empty(N, m, dtype=torch.bfloat16)
+    bank = torch.empty(K, m, dtype=torch.bfloat16)
+    terms = ops.readout(z.unsqueeze(1), bank.unsqueeze(0), torch.ones(1, 1), None, "full", "eager")
+    outputs = sum(term.nbytes for term in terms)
+    assert tensor_bytes(SMALL, "forward", 2) == z.nbytes + bank.nbytes + outputs
+    gradients = z.nbytes + bank.nbytes + mu.nbytes
+    assert tensor_bytes(SMALL, "forward+backward", 2) == z.nbytes + bank.nbytes + outputs + gradients
+    assert held_bytes(SMALL, "forward", 2) == z.nbytes + bank.nbytes
+    assert held_bytes(SMALL, "forward+backward", 2) == z.nbytes + bank.nbytes + mu.nbytes
+
+
+def test_a_shape_is_read_with_powers_and_written_with_them():
+    assert parse_shape("2^20,64,16") == Shape(2**20, 64, 16)
+    assert parse_shape("300,5,7") == Shape(300, 5, 7)
+    assert str(parse_shape("2^17,256,8192")) == "(2^17, 256, 8192)"
+    for wrong in ("64,16", "2^20,64,16,1", "a,b,c", "0,4,4", "-3,4,4"):
+        with pytest.raises(ValueError, match="shape: got"):
+            parse_shape(wrong)
+
+
+# what is measured
+
+
+def test_the_rivals_of_the_operation_compute_it_too():
+    problem = Problem(SMALL, torch.float32, CPU)
+    z, prototypes, upstream = problem.sets[0]
+    T = torch.full((1, 1), problem.temperature)
+    exact = ops.readout(z.unsqueeze(1), prototypes.unsqueeze(0), T, None, "full", "reference")
+    found = plain(z, prototypes, problem.temperature)
+    for name in ("centroid", "total", "reconstruction", "variance", "entropy", "quantization", "indices"):
+        torch.testing.assert_close(getattr(found, name), getattr(exact, name).squeeze(1), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(attention(z, prototypes, problem.temperature), exact.centroid.squeeze(1))
+    inputs = (z, prototypes)
+    both = (exact.centroid.squeeze(1), exact.total.mean())
+    expected = torch.autograd.grad(both, inputs, (upstream, torch.ones(())), retain_graph=True)
+    of_centroid = torch.autograd.grad(both[0], inputs, upstream)
+    known = candidates()
+    for name in ("plain", *OURS):
+        for one, other in zip(known[name].make(problem).step(problem.sets[0]), expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4, msg=lambda m, name=name: f"{name}: {m}")
+    for one, other in zip(known["sdpa"].make(problem).step(problem.sets[0]), of_centroid, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_attention_in_half_precision_keeps_the_digits_of_the_bias():
+    shape = Shape(512, 16, 33)  # 256 groups of two tokens
+    problem = Problem(shape, torch.bfloat16, CPU)
+    z, prototypes, _ = (x.detach() for x in problem.sets[0])
+    exact = attention(z.double(), prototypes.double(), problem.temperature)
+    found = attention(z, prototypes, problem.temperature)
+    assert found.dtype == torch.bfloat16
+    assert (found.double() - exact).square().mean().sqrt() < 8e-3 * exact.square().mean().sqrt()
+
+
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [
+        ("vq-ema", "vector_quantize_pytorch"),
+        ("vq-learnable", "vector_quantize_pytorch"),
+        ("slot-attention", "slot_attention"),
+        ("perceiver", "perceiver_pytorch"),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_step_of_another_mechanism_gives_gradients_for_tokens_and_parameters(name, package, dtype):
+    pytest.importorskip(package)
+    problem = Problem(Shape(24, 8, 5), getattr(torch, dtype), CPU)
+    calls = candidates()[name].make(problem)
+    calls.forward(problem.sets[0])
+    of_tokens, *of_parameters = calls.step(problem.sets[0])
+    assert of_tokens.shape == problem.sets[0].z.shape
+    assert of_tokens.abs().sum() > 0
+    assert all(grad is not None and torch.isfinite(grad).all() for grad in of_parameters)
+    assert bool(of_parameters) == (name != "vq-ema")  # whose codes move by running means
+
+
+def test_without_a_package_the_candidate_is_a_row_that_names_the_extra(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "slot_attention", None)
+    rows = measuring.measure(candidates()["slot-attention"], Problem(SMALL, torch.float32, CPU), RATES, QUICK)
+    assert [row.status for row in rows] == ["failed", "failed"]
+    assert "pip install 'ddcl[rivals]'" in rows[0].note
+
+
+def test_triton_is_not_tried_on_a_cpu_nor_the_compiler_in_a_quick_run():
+    assert not any(name.endswith(":triton") for name in usual(CPU, quick=False))
+    assert "compiled" in usual(CPU, quick=False)
+    assert "compiled" not in usual(CPU, quick=True)
+    assert set(usual(CPU, quick=True)) <= set(candidates())
+
+
+# timing
+
+
+def test_percentiles_are_those_of_the_repeats():
+    assert summarise([float(x) for x in range(11)]) == (5.0, 1.0, 9.0, 11)
+
+
+def test_a_long_call_is_repeated_less_often_within_the_bounds():
+    plan = Plan(least=5, most=100, seconds=0.15)
+    assert [plan.repeats(ms) for ms in (0.01, 3.0, 1000.0)] == [100, 50, 5]
+
+
+def test_calls_go_over_the_inputs_in_rotation():
+    seen = []
+    time_calls(seen.append, ["a", "b", "c"], Plan(warmup=1, least=4, most=4), CPU)
+    assert "".join(seen) == "abc" * 2 + "a"
+
+
+# failures are rows
+
+
+def failing(error: Exception) -> Candidate:
+    def make(problem: Problem) -> Calls:
+        def fail(given: object) -> object:
+            raise error
+
+        return Calls(lambda _: None, fail)
+
+    return Candidate("broken", "fails in its step", make)
+
+
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("no /home/someone/kernel.py\nsecond line")]
+)
+def test_a_candidate_that_fails_is_a_row_that_says_so_without_paths(error):
+    forward, step = measuring.measure(failing(error), Problem(SMALL, torch.float32, CPU), RATES, QUICK)
+    assert forward.status == "measured"
+    assert (step.status, step.kind, step.median_ms) == ("failed", "forward+backward", None)
+    assert step.note.startswith(type(error).__name__)
+    assert "someone" not in step.note
+    assert "second line" not in step.note
+    assert "failed: " + step.note in table([forward, step])
+
+
+def test_what_would_need_more_memory_than_is_free_is_skipped(monkeypatch):
+    monkeypatch.setattr(measuring, "free_bytes", lambda _: 25 * SMALL.N * SMALL.K)
+    forward, step = measuring.measure(candidates()["plain"], Problem(SMALL, torch.float32, CPU), RATES, QUICK)
+    assert forward.status == "measured"
+    assert step.status == "skipped"
+    assert "would need about" in step.note
+
+
+def test_the_compiler_is_spared_the_largest_bank():
+    problem = Problem(Shape(2, 3, 2**16), torch.float32, CPU)
+    rows = measuring.measure(candidates()["compiled"], problem, RATES, QUICK)
+    assert [row.status for row in rows] == ["skipped", "skipped"]
+
+
+# the check before the numbers
+
+
+def test_a_correct_backend_passes_the_check_in_every_dtype():
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        assert list(correctness.check_ragged(["eager"], dtype, CPU)) == []
+        assert list(correctness.check_measured(["eager"], Shape(301, 16, 40), dtype, CPU)) == []
+
+
+def spoilt(change):
+    """The operation with its outputs changed in half precision, that is: for the backend, not for the yardstick."""
+    honest = ops.readout
+
+    def readout(z, *args):
+        terms = honest(z, *args)
+        return change(terms) if z.dtype == torch.bfloat16 else terms
+
+    return readout
+
+
+def with_gradient_scaled(x: torch.Tensor) -> torch.Tensor:
+    """The same values, with 1.02 times the gradient."""
+    return x + 0.02 * (x - x.detach())
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda terms: terms._replace(centroid=1.02 * terms.centroid), "centroid"),
+        (lambda terms: terms._replace(variance=1.02 * terms.variance), "variance"),
+        (lambda terms: terms._replace(entropy=terms.entropy * math.nan), "entropy"),
+        (lambda terms: terms._replace(indices=terms.indices * 0), "indices"),
+        (lambda terms: terms._replace(indices=terms.indices - 10_000), "indices"),
+        (lambda terms: terms._replace(centroid=with_gradient_scaled(terms.centroid)), "grad z"),
+    ],
+    ids=["centroid", "term", "NaN", "indices", "negative indices", "gradient"],
+)
+@pytest.mark.usefixtures("_green")
+def test_while_a_backend_is_wrong_nothing_is_written(change, named, monkeypatch, tmp_path, capsys):
+    path = tmp_path / "kernels.csv"
+    path.write_text("an older record\n")
+    monkeypatch.setattr(ops, "readout", spoilt(change))
+    asked = ["bench", "kernels", "--quick", "--dtype", "bfloat16", "--candidates", *OURS, "--out", str(path)]
+    assert main(asked) == 1
+    assert path.read_text() == "an older record\n"
+    shown = capsys.readouterr()
+    assert named in shown.err
+    assert "ms" not in shown.out
+
+
+@pytest.mark.usefixtures("_green")
+def test_a_backend_that_raises_is_red(monkeypatch, capsys):
+    def fail(terms):
+        raise RuntimeError("no kernel for this size")
+
+    monkeypatch.setattr(ops, "readout", spoilt(fail))
+    assert main(["bench", "kernels", "--quick", "--dtype", "bfloat16", "--candidates", "operation:eager"]) == 1
+    assert "no kernel for this size" in capsys.readouterr().err
+
+
+def test_while_tests_are_red_nothing_is_written(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(suite, "run_tests", lambda: suite.Verdict(False, "tests/ops: 1 failed"))
+    path = tmp_path / "kernels.csv"
+    assert main(["bench", "kernels", "--quick", "--candidates", "plain", "--out", str(path)]) == 1
+    assert not path.exists()
+    assert "tests/ops: 1 failed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("line", "green"), [("assert 2 > 1", True), ("assert 1 > 2", False)])
+def test_the_tests_of_a_checkout_are_run(line, green, tmp_path):
+    folder = tmp_path / "tests" / "ops"
+    folder.mkdir(parents=True)
+    (folder / "test_one.py").write_text(f"def test_one():\n    {line}\n")
+    verdict = suite.run_tests(tmp_path)
+    assert verdict.green == green
+    assert ("1 passed" if green else "1 failed") in verdict.line
+
+
+def test_without_a_checkout_or_pytest_there_are_no_tests_to_run(tmp_path, monkeypatch):
+    assert suite.run_tests(tmp_path) == (True, "tests not run: this is no checkout")
+    (tmp_path / "tests" / "ops").mkdir(parents=True)
+    monkeypatch.setattr(suite.importlib.util, "find_spec", lambda _: None)
+    assert suite.run_tests(tmp_path) == (True, "tests not run: pytest is not installed")
+
+
+# rows
+
+
+@pytest.mark.usefixtures("_green")
+def test_rows_are_written_as_they_come_and_a_stopped_run_goes_on(monkeypatch, tmp_path, capsys):
+    path = tmp_path / "deep" / "kernels.csv"
+    names = ["plain", "sdpa", *OURS]
+    asked = ["bench", "kernels", "--quick", "--candidates", *names, "--out", str(path)]
+    measured, honest = [], command.measure
+
+    def stopped(candidate, problem, *args):
+        if len(measured) == 3:
+            raise KeyboardInterrupt
+        measured.append((candidate.name, problem.shape))
+        return honest(candidate, problem, *args)
+
+    monkeypatch.setattr(command, "measure", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        main(asked)
+    before = path.read_text()
+    assert len(read(path)) == 3 * len(KINDS)
+
+    def counted(candidate, problem, *args):
+        measured.append((candidate.name, problem.shape))
+        return honest(candidate, problem, *args)
+
+    monkeypatch.setattr(command, "measure", counted)
+    assert main([*asked, "--resume"]) == 0
+    assert measured == [(name, shape) for shape in QUICK_SHAPES for name in names]
+    assert path.read_text().startswith(before)
+    rows = read(path)
+    assert [(row.candidate, row.shape, row.kind) for row in rows] == [
+        (name, shape, kind) for shape in QUICK_SHAPES for name in names for kind in KINDS
+    ]
+    assert all(row.status == "measured" and 0 < row.p10_ms <= row.median_ms <= row.p90_ms for row in rows)
+    shown = capsys.readouterr().out
+    assert "the machine: copy" in shown
+    assert all(f"N, m, K = {shape}; floor in ms" in shown for shape in QUICK_SHAPES)
+    with path.open(newline="") as file:
+        line = next(csv.DictReader(file))
+    assert line["command"] == "ddcl bench kernels --quick --candidates plain sdpa readout:eager operation:eager"
+    assert (line["dtype"], line["torch"], line["tests"]) == ("float32", torch.__version__, "not run in this test")
+    assert main(asked) == 0  # without --resume the record is begun anew
+    assert len(read(path)) == len(rows)
+
+
+@pytest.mark.usefixtures("_green")
+def test_sizes_and_candidates_can_be_chosen(tmp_path):
+    path = tmp_path / "kernels.csv"
+    asked = ["--shapes", "2^5,8,3", "--candidates", "operation:eager", "--out", str(path)]
+    assert main(["bench", "kernels", "--quick", *asked]) == 0
+    assert {(row.candidate, row.shape) for row in read(path)} == {("operation:eager", Shape(32, 8, 3))}
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (["--candidates", "cuda"], "there is no candidate 'cuda'; known: plain, compiled, sdpa"),
+        (["--dtype", "float64"], "dtype: got 'float64', expected one of bfloat16"),
+        (["--shapes", "64"], "shape: got '64', expected N,m,K"),
+    ],
+)
+def test_what_is_not_known_is_answered_with_what_is(asked, told, capsys):
+    assert main(["bench", "kernels", *asked]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_row_survives_the_file(tmp_path):
+    rows = [
+        blank("plain", SMALL, "bfloat16", "forward", RATES, timed_by="graph", median_ms=0.123456, repeats=7),
+        blank("sdpa", SMALL, "float32", "forward+backward", RATES, status="failed", note='a "quoted", note'),
+    ]
+    append(rows, tmp_path / "rows.csv", {"commit": "abc"})
+    first, second = read(tmp_path / "rows.csv")
+    assert first == replace(rows[0], median_ms=0.12346, floor_ms=float(f"{rows[0].floor_ms:.5g}"))
+    assert (second.note, second.median_ms, second.repeats) == (rows[1].note, None, None)
+    assert first.share_of_floor == pytest.approx(floor_ms(SMALL, "forward", 2, RATES) / 0.123456, rel=1e-4)
+    N, m, K = SMALL
+    assert first.operations_per_second == pytest.approx(4 * N * K * m / 0.12346e-3)
+    assert first.intensity == pytest.approx(K)  # 4 N K m operations over 4 N m bytes
+    assert second.intensity == pytest.approx(14 * K / 20)
+
+
+# verdicts
+
+
+def measured(candidate: str, shape: Shape, kind: str, share: float, *, memory: float = 1.2, by: str = "graph") -> Row:
+    """A row at a share of its floor."""
+    row = blank(candidate, shape, "bfloat16", kind, RATES)
+    return replace(row, timed_by=by, median_ms=row.floor_ms / share, memory_ratio=memory)
+
+
+def record_at(forward: float, step: float, *, memory: float = 1.2, compiled: float = 0.05) -> list[Row]:
+    """Every size at the same shares, the compiler's step at its own; by graph, and ten times slower by events."""
+    rows = []
+    for shape in SHAPES:
+        rows.append(measured("compiled", shape, "forward+backward", compiled))
+        for call in ("operation:triton", "readout:triton"):
+            for by, slower in (("events", 10), ("graph", 1)):
+                rows.append(measured(call, shape, "forward", forward / slower, memory=memory, by=by))
+                rows.append(measured(call, shape, "forward+backward", step / slower, memory=memory, by=by))
+    return rows
+
+
+def layer_rows(**milliseconds: float) -> list[Row]:
+    names = dict(zip(("readout", "products", "elementwise", "optimiser", "unknown"), GROUPS, strict=True))
+    blank_row = blank(layer_name("triton"), Shape(2**17, 64, 64), "bfloat16", "training step", RATES)
+    return [replace(blank_row, item=names[name], median_ms=ms) for name, ms in milliseconds.items()]
+
+
+def answers(rows: list[Row]) -> list[str]:
+    return [line.rpartition(": ")[2].partition(" ")[0] for line in verdicts(rows)]
+
+
+def test_every_target_is_answered_with_its_number():
+    layer = layer_rows(readout=0.5, products=1.0, elementwise=2.0, optimiser=0.1)
+    lines = verdicts([*record_at(0.76, 0.61), *layer])
+    assert len(lines) == 13  # six for the operation, six for the public function, one for the layer
+    assert answers([*record_at(0.76, 0.61), *layer]) == ["yes"] * 13
+    assert "76.0 % at (2^20, 64, 16) by graph" in lines[0]
+    assert "12.2 at (2^20, 128, 32) by graph" in lines[2]
+    assert "1.200 at (2^16, 64, 65536)" in lines[5]
+    assert "layer norm and elementwise 2.000 ms, matrix products 1.000 ms, readout 0.500 ms" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "wrong"),
+    [
+        (record_at(0.74, 0.61), {0}),
+        (record_at(0.69, 0.61), {0, 3}),
+        (record_at(0.76, 0.59), {1}),
+        (record_at(0.76, 0.49), {1, 4}),
+        (record_at(0.76, 0.61, compiled=0.08), {2}),
+        (record_at(0.76, 0.61, memory=1.26), {5}),
+    ],
+    ids=["floor", "forward", "step floor", "step", "compile", "memory"],
+)
+def test_a_target_that_is_missed_says_no(rows, wrong):
+    found = answers(rows)
+    assert {place for place in range(6) if found[place] == "no"} == wrong
+    assert found[:6] == found[6:12]
+
+
+def test_the_worst_size_decides():
+    rows = record_at(0.9, 0.9)
+    slow = [replace(row, median_ms=2 * row.median_ms) if row.shape in (FEW[-1], MANY[0]) else row for row in rows]
+    assert answers(rows)[:5] == ["yes"] * 5
+    assert answers(slow)[:5] == ["no", "no", "yes", "no", "no"]
+
+
+def test_a_target_that_was_not_measured_is_not_answered():
+    rows = [row for row in record_at(0.9, 0.9) if row.shape != SHAPES[-1] and row.candidate != "compiled"]
+    lines = verdicts(rows)
+    assert "not measured at (2^20, 64, 16)" in lines[2]
+    assert "not measured at (2^16, 64, 65536)" in lines[5]
+    assert lines[-1].endswith("not measured")
+
+
+def test_a_profile_in_which_the_readout_was_not_found_says_nothing_about_it():
+    lines = verdicts(layer_rows(readout=0.0, products=1.0, elementwise=2.0, optimiser=0.1, unknown=0.5))
+    assert lines[-1].endswith("not measured")
+
+
+def test_a_readout_that_leads_the_profile_is_a_no():
+    assert answers(layer_rows(readout=3.0, products=1.0, elementwise=2.0, optimiser=0.1))[-1] == "no"
+
+
+# what a training step spends its time on
+
+
+def event(name: str, ts: float, dur: float, *, cat: str = "cpu_op", tid: int = 1, **args: int) -> dict[str, object]:
+    return {"ph": "X", "name": name, "cat": cat, "ts": ts, "dur": dur, "tid": tid, "args": args}
+
+
+def test_kernels_are_counted_where_they_were_launched():
+    number, forward = "Sequence number", "Fwd thread id"
+    events = [
+        event("aten::linear", 0, 10, **{number: 1, forward: 0}),
+        event("aten::mm", 2, 6, **{number: 1, forward: 0}),
+        event(READOUT, 20, 20, cat="user_annotation"),
+        event("Fused", 22, 10, **{number: 2, forward: 0, "External id": 17}),
+        event("aten::view", 35, 1, **{number: 3, forward: 0}),  # makes no node: 3 is the layer norm's
+        event("aten::layer_norm", 50, 10, **{number: 3, forward: 0}),
+        event("autograd::engine::evaluate_function: NormBackward", 100, 10, tid=2, **{number: 3, forward: 1}),
+        event("autograd::engine::evaluate_function: FusedBackward", 120, 10, tid=2, **{number: 2, forward: 1}),
+        event("aten::mm", 122, 4, tid=2),  # a product of the readout is the readout's
+        event("autograd::engine::evaluate_function: MmBackward0", 140, 10, tid=2, **{number: 1, forward: 1}),
+        event("aten::mm", 142, 4, tid=2),
+        event("Optimizer.step#AdamW.step", 200, 10, cat="user_annotation"),
+        event("aten::_foreach_add_", 202, 4),
+    ]
+    launches = [  # thread, time of the launch, milliseconds of the kernel in each of two steps
+        (1, 5, 1.0),  # forward product
+        (1, 25, 2.0),  # readout
+        (1, 55, 4.0),  # layer norm
+        (2, 105, 8.0),  # its backward
+        (2, 125, 16.0),  # readout's backward, by a driver call
+        (2, 124, 32.0),  # a product inside it
+        (2, 144, 64.0),  # backward product
+        (1, 204, 128.0),  # optimiser
+    ]
+    for correlation, (tid, ts, milliseconds) in enumerate(launches):
+        cat = "cuda_driver" if correlation == 4 else "cuda_runtime"
+        events.append(event("launch", ts, 1, cat=cat, tid=tid, correlation=correlation))
+        events.append(event("kernel", 1000 + ts, 2e3 * milliseconds, cat="kernel", tid=7, correlation=correlation))
+    # one whose launch was not seen but whose operator is known, one of which nothing is
+    events.append(event("kernel", 3000, 2e3 * 256, cat="kernel", tid=7, **{"correlation": 98, "External id": 17}))
+    events.append(event("kernel", 4000, 2e3 * 512, cat="gpu_memcpy", tid=7, correlation=99))
+    assert group_times(events, steps=2) == {
+        READOUT: 306.0,
+        PRODUCTS: 65.0,
+        ELEMENTWISE: 12.0,
+        OPTIMISER: 128.0,
+        UNKNOWN: 512.0,
+    }
+
+
+def test_a_real_step_is_divided_without_remainder_and_without_the_readout_there_is_none():
+    events = trace(training_step(QUICK_LAYER, "eager", CPU), 2, CPU)
+    found = group_times(events, steps=2)
+    assert all((found[group] > 0) == (group != UNKNOWN) for group in GROUPS)
+    top = [one for one in events if one.get("cat") == "user_annotation" and one["name"] == READOUT]
+    assert found[READOUT] > sum(one["dur"] for one in top) / 2e3 / 4  # most of its range, and its backward
+    renamed = [{**one, "name": "bank"} if one.get("name") == READOUT else one for one in events]
+    without = group_times(renamed, steps=2)
+    assert without[READOUT] == 0
+    assert sum(without.values()) == pytest.approx(sum(found.values()))
+
+
+def test_the_rows_of_a_layer_are_its_step_and_its_items():
+    rows = measure_layer(QUICK_LAYER, "eager", CPU, RATES, QUICK)
+    assert [row.item for row in rows] == ["whole", *GROUPS]
+    assert {row.candidate for row in rows} == {"layer:eager"}
+    assert {row.shape for row in rows} == {Shape(24, 8, 5)}
+    assert all(f"| layer:eager | {row.item} |" in table(rows) for row in rows)
