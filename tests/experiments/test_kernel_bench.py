@@ -39,7 +39,7 @@ from ddcl.experiments.kernels.shapes import (
     tensor_bytes,
 )
 from ddcl.experiments.kernels.table import table
-from ddcl.experiments.kernels.timing import QUICK, Plan, summarise, time_calls
+from ddcl.experiments.kernels.timing import QUICK, Plan, Timing, summarise, time_calls
 from ddcl.experiments.kernels.verdicts import FEW, MANY, verdicts
 
 CPU = torch.device("cpu")
@@ -229,6 +229,54 @@ def test_the_compiler_is_spared_the_largest_bank():
     problem = Problem(Shape(2, 3, 2**16), torch.float32, CPU)
     rows = measuring.measure(candidates()["compiled"], problem, RATES, QUICK)
     assert [row.status for row in rows] == ["skipped", "skipped"]
+
+
+# on a GPU: which rows there are, with the device's own parts replaced
+
+
+@pytest.fixture
+def gpu_problem(monkeypatch: pytest.MonkeyPatch) -> Problem:
+    """A problem that says it is on a GPU; calls take 2 ms, replays 1 ms, and 1000 bytes."""
+    problem = Problem(SMALL, torch.float32, CPU)
+    problem.device = torch.device("cuda")
+    monkeypatch.setattr(measuring, "free_bytes", lambda _: 2**40)
+    monkeypatch.setattr(measuring, "release", lambda _: None)
+    monkeypatch.setattr(measuring, "peak_bytes", lambda run: run() and 1000)
+    monkeypatch.setattr(measuring, "time_calls", lambda *_: Timing(2.0, 1.9, 2.1, 5))
+    monkeypatch.setattr(measuring, "time_replays", lambda *_: Timing(1.0, 0.9, 1.1, 5))
+    return problem
+
+
+def working(**options: object) -> Candidate:
+    return Candidate("works", "nothing", lambda _: Calls(lambda given: given, lambda given: given), **options)
+
+
+def test_a_pass_is_timed_call_by_call_and_by_replays_with_its_memory(gpu_problem):
+    rows = measuring.measure(working(), gpu_problem, RATES, QUICK)
+    assert [(row.kind, row.timed_by, row.median_ms) for row in rows] == [
+        (kind, by, ms) for kind in KINDS for by, ms in (("events", 2.0), ("graph", 1.0))
+    ]
+    for row in rows:
+        sizes = (SMALL, row.kind, 4)
+        assert row.peak_bytes == 1000
+        assert row.memory_ratio == pytest.approx((1000 + held_bytes(*sizes)) / tensor_bytes(*sizes))
+
+
+def test_a_graph_that_cannot_be_recorded_leaves_the_other_time_standing(gpu_problem, monkeypatch):
+    def refuse(*_):
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(measuring, "time_replays", refuse)
+    rows = measuring.measure(working(), gpu_problem, RATES, QUICK)
+    assert [(row.timed_by, row.status) for row in rows] == [("events", "measured"), ("graph", "failed")] * 2
+    assert "not permitted" in rows[1].note
+
+
+def test_no_graph_is_tried_where_it_may_not_or_need_not_be(gpu_problem, monkeypatch):
+    rows = measuring.measure(working(in_graph=False), gpu_problem, RATES, QUICK)
+    assert [row.timed_by for row in rows] == ["events"] * 2
+    monkeypatch.setattr(measuring, "time_calls", lambda *_: Timing(50.0, 49.0, 51.0, 5))
+    assert [row.timed_by for row in measuring.measure(working(), gpu_problem, RATES, QUICK)] == ["events"] * 2
 
 
 # the check before the numbers

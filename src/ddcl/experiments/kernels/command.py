@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -12,12 +13,20 @@ import torch
 from ddcl.experiments.environment import environment, gpu_environment
 from ddcl.experiments.kernels import correctness, record, suite
 from ddcl.experiments.kernels.candidates import BACKENDS, candidates, usual
-from ddcl.experiments.kernels.layer import LAYER, QUICK_LAYER, TRAINING_STEP, layer_name, measure_layer
+from ddcl.experiments.kernels.layer import (
+    CPU_LAYER,
+    LAYER,
+    QUICK_LAYER,
+    TRAINING_STEP,
+    Layer,
+    layer_name,
+    measure_layer,
+)
 from ddcl.experiments.kernels.measuring import measure, reason
 from ddcl.experiments.kernels.memory import release
 from ddcl.experiments.kernels.problem import Problem
 from ddcl.experiments.kernels.rates import measure_rates
-from ddcl.experiments.kernels.shapes import DTYPES, QUICK_SHAPES, SHAPES, Rates, Shape, parse_shape
+from ddcl.experiments.kernels.shapes import CPU_SHAPES, DTYPES, QUICK_SHAPES, SHAPES, Rates, Shape, parse_shape
 from ddcl.experiments.kernels.table import table
 from ddcl.experiments.kernels.timing import QUICK, Plan
 from ddcl.experiments.kernels.verdicts import verdicts
@@ -36,6 +45,11 @@ class Asked(NamedTuple):
     def plan(self) -> Plan:
         """How often to repeat."""
         return QUICK if self.quick else Plan()
+
+    @property
+    def layer(self) -> Layer:
+        """Whose training step is looked into."""
+        return QUICK_LAYER if self.quick else LAYER if self.device.type == "cuda" else CPU_LAYER
 
     @property
     def backends(self) -> list[str]:
@@ -62,15 +76,16 @@ def run(arguments: argparse.Namespace, command: str) -> int:
     rates = _rates(asked)
     print(f"the machine: {_shown(rates)} in {asked.dtype}", flush=True)
     origin = {**environment(command), **gpu_environment(), "tests": tests.line}
-    rows = _already_measured(arguments)
+    rows, began = _already_measured(arguments), time.monotonic()
 
     def keep(found: Sequence[record.Row]) -> None:
         rows.extend(found)
         if arguments.out is not None:
             record.append(found, arguments.out, origin)
         for row in found:
-            time = f"{row.median_ms:.4g} ms by {row.timed_by}" if row.median_ms is not None else row.note
-            print(f"{row.shape} {row.candidate} {row.kind} {row.item}: {row.status}, {time}", file=sys.stderr)
+            figure = f"{row.median_ms:.4g} ms by {row.timed_by}" if row.median_ms is not None else row.note
+            about = f"{row.shape} {row.candidate} {row.kind} {row.item}: {row.status}, {figure}"
+            print(f"{time.monotonic() - began:5.0f} s  {about}", file=sys.stderr, flush=True)
 
     _measure_all(asked, rates, {_key(row) for row in rows}, keep)
     print(table(rows))
@@ -99,7 +114,9 @@ def _asked(arguments: argparse.Namespace) -> Asked:
     dtype = arguments.dtype or ("bfloat16" if device.type == "cuda" else "float32")
     if dtype not in DTYPES:
         raise ValueError(f"dtype: got {dtype!r}, expected one of {', '.join(DTYPES)}")
-    shapes: Sequence[Shape] = QUICK_SHAPES if arguments.quick else SHAPES
+    shapes: Sequence[Shape] = SHAPES if device.type == "cuda" else CPU_SHAPES
+    if arguments.quick:
+        shapes = QUICK_SHAPES
     if arguments.shapes:
         shapes = [parse_shape(text) for text in arguments.shapes]
     return Asked(shapes, names, dtype, device, arguments.quick)
@@ -127,7 +144,7 @@ def _measure_all(
             keep(measure(known[name], problem, rates, asked.plan))
         del problem
         release(asked.device)
-    sizes = QUICK_LAYER if asked.quick else LAYER
+    sizes = asked.layer
     for backend in asked.backends:
         name = layer_name(backend)
         if name not in asked.names or (name, sizes.shape, "bfloat16") in done:

@@ -37,6 +37,7 @@ class Layer(NamedTuple):
 
 
 LAYER = Layer(256, 512, 768, 64, 64)
+CPU_LAYER = Layer(8, 128, 768, 64, 64)
 QUICK_LAYER = Layer(2, 12, 16, 8, 5)
 
 

@@ -34,6 +34,8 @@ SHAPES = (
     Shape(2**17, 256, 8192),
     Shape(2**16, 64, 65536),
 )
+CPU_SHAPES = (Shape(2**12, 64, 64), Shape(2**16, 64, 16), Shape(2**16, 64, 64), Shape(2**14, 256, 1024))
+"""Those measured without a GPU: the others would take hours."""
 QUICK_SHAPES = (Shape(96, 8, 5), Shape(64, 16, 40))
 
 
