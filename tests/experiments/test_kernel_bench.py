@@ -1,4 +1,4 @@
-"""The bench of the operation: floors, the check before the numbers, rows, verdicts, what a step's time goes to."""
+"""The bench of the operation: floors, candidates, timing, rows."""
 
 from __future__ import annotations
 
@@ -11,26 +11,14 @@ import torch
 
 from ddcl import ops
 from ddcl.cli import main
-from ddcl.experiments.kernels import command, correctness, measuring, suite
+from ddcl.experiments.kernels import command, measuring, suite
 from ddcl.experiments.kernels.candidates import Calls, Candidate, candidates, usual
 from ddcl.experiments.kernels.formulas import attention, plain
-from ddcl.experiments.kernels.layer import QUICK_LAYER, layer_name, measure_layer, training_step
 from ddcl.experiments.kernels.problem import Problem
-from ddcl.experiments.kernels.profiling import (
-    ELEMENTWISE,
-    GROUPS,
-    OPTIMISER,
-    PRODUCTS,
-    READOUT,
-    UNKNOWN,
-    group_times,
-    trace,
-)
-from ddcl.experiments.kernels.record import Row, append, blank, read
+from ddcl.experiments.kernels.record import append, blank, read
 from ddcl.experiments.kernels.shapes import (
     KINDS,
     QUICK_SHAPES,
-    SHAPES,
     Rates,
     Shape,
     floor_ms,
@@ -40,7 +28,6 @@ from ddcl.experiments.kernels.shapes import (
 )
 from ddcl.experiments.kernels.table import table
 from ddcl.experiments.kernels.timing import QUICK, Plan, Timing, summarise, time_calls
-from ddcl.experiments.kernels.verdicts import FEW, MANY, verdicts
 
 CPU = torch.device("cpu")
 RATES = Rates(copy=4e12, matrix=700e12)
@@ -279,91 +266,6 @@ def test_no_graph_is_tried_where_it_may_not_or_need_not_be(gpu_problem, monkeypa
     assert [row.timed_by for row in measuring.measure(working(), gpu_problem, RATES, QUICK)] == ["events"] * 2
 
 
-# the check before the numbers
-
-
-def test_a_correct_backend_passes_the_check_in_every_dtype():
-    for dtype in (torch.float32, torch.bfloat16, torch.float16):
-        assert list(correctness.check_ragged(["eager"], dtype, CPU)) == []
-        assert list(correctness.check_measured(["eager"], Shape(301, 16, 40), dtype, CPU)) == []
-
-
-def spoilt(change):
-    """The operation with its outputs changed in half precision, that is: for the backend, not for the yardstick."""
-    honest = ops.readout
-
-    def readout(z, *args):
-        terms = honest(z, *args)
-        return change(terms) if z.dtype == torch.bfloat16 else terms
-
-    return readout
-
-
-def with_gradient_scaled(x: torch.Tensor) -> torch.Tensor:
-    """The same values, with 1.02 times the gradient."""
-    return x + 0.02 * (x - x.detach())
-
-
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        (lambda terms: terms._replace(centroid=1.02 * terms.centroid), "centroid"),
-        (lambda terms: terms._replace(variance=1.02 * terms.variance), "variance"),
-        (lambda terms: terms._replace(entropy=terms.entropy * math.nan), "entropy"),
-        (lambda terms: terms._replace(indices=terms.indices * 0), "indices"),
-        (lambda terms: terms._replace(indices=terms.indices - 10_000), "indices"),
-        (lambda terms: terms._replace(centroid=with_gradient_scaled(terms.centroid)), "grad z"),
-    ],
-    ids=["centroid", "term", "NaN", "indices", "negative indices", "gradient"],
-)
-@pytest.mark.usefixtures("_green")
-def test_while_a_backend_is_wrong_nothing_is_written(change, named, monkeypatch, tmp_path, capsys):
-    path = tmp_path / "kernels.csv"
-    path.write_text("an older record\n")
-    monkeypatch.setattr(ops, "readout", spoilt(change))
-    asked = ["bench", "kernels", "--quick", "--dtype", "bfloat16", "--candidates", *OURS, "--out", str(path)]
-    assert main(asked) == 1
-    assert path.read_text() == "an older record\n"
-    shown = capsys.readouterr()
-    assert named in shown.err
-    assert "ms" not in shown.out
-
-
-@pytest.mark.usefixtures("_green")
-def test_a_backend_that_raises_is_red(monkeypatch, capsys):
-    def fail(terms):
-        raise RuntimeError("no kernel for this size")
-
-    monkeypatch.setattr(ops, "readout", spoilt(fail))
-    assert main(["bench", "kernels", "--quick", "--dtype", "bfloat16", "--candidates", "operation:eager"]) == 1
-    assert "no kernel for this size" in capsys.readouterr().err
-
-
-def test_while_tests_are_red_nothing_is_written(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(suite, "run_tests", lambda: suite.Verdict(False, "tests/ops: 1 failed"))
-    path = tmp_path / "kernels.csv"
-    assert main(["bench", "kernels", "--quick", "--candidates", "plain", "--out", str(path)]) == 1
-    assert not path.exists()
-    assert "tests/ops: 1 failed" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("line", "green"), [("assert 2 > 1", True), ("assert 1 > 2", False)])
-def test_the_tests_of_a_checkout_are_run(line, green, tmp_path):
-    folder = tmp_path / "tests" / "ops"
-    folder.mkdir(parents=True)
-    (folder / "test_one.py").write_text(f"def test_one():\n    {line}\n")
-    verdict = suite.run_tests(tmp_path)
-    assert verdict.green == green
-    assert ("1 passed" if green else "1 failed") in verdict.line
-
-
-def test_without_a_checkout_or_pytest_there_are_no_tests_to_run(tmp_path, monkeypatch):
-    assert suite.run_tests(tmp_path) == (True, "tests not run: this is no checkout")
-    (tmp_path / "tests" / "ops").mkdir(parents=True)
-    monkeypatch.setattr(suite.importlib.util, "find_spec", lambda _: None)
-    assert suite.run_tests(tmp_path) == (True, "tests not run: pytest is not installed")
-
-
 # rows
 
 
@@ -445,157 +347,3 @@ def test_a_row_survives_the_file(tmp_path):
     assert first.operations_per_second == pytest.approx(4 * N * K * m / 0.12346e-3)
     assert first.intensity == pytest.approx(K)  # 4 N K m operations over 4 N m bytes
     assert second.intensity == pytest.approx(14 * K / 20)
-
-
-# verdicts
-
-
-def measured(candidate: str, shape: Shape, kind: str, share: float, *, memory: float = 1.2, by: str = "graph") -> Row:
-    """A row at a share of its floor."""
-    row = blank(candidate, shape, "bfloat16", kind, RATES)
-    return replace(row, timed_by=by, median_ms=row.floor_ms / share, memory_ratio=memory)
-
-
-def record_at(forward: float, step: float, *, memory: float = 1.2, compiled: float = 0.05) -> list[Row]:
-    """Every size at the same shares, the compiler's step at its own; by graph, and ten times slower by events."""
-    rows = []
-    for shape in SHAPES:
-        rows.append(measured("compiled", shape, "forward+backward", compiled))
-        for call in ("operation:triton", "readout:triton"):
-            for by, slower in (("events", 10), ("graph", 1)):
-                rows.append(measured(call, shape, "forward", forward / slower, memory=memory, by=by))
-                rows.append(measured(call, shape, "forward+backward", step / slower, memory=memory, by=by))
-    return rows
-
-
-def layer_rows(**milliseconds: float) -> list[Row]:
-    names = dict(zip(("readout", "products", "elementwise", "optimiser", "unknown"), GROUPS, strict=True))
-    blank_row = blank(layer_name("triton"), Shape(2**17, 64, 64), "bfloat16", "training step", RATES)
-    return [replace(blank_row, item=names[name], median_ms=ms) for name, ms in milliseconds.items()]
-
-
-def answers(rows: list[Row]) -> list[str]:
-    return [line.rpartition(": ")[2].partition(" ")[0] for line in verdicts(rows)]
-
-
-def test_every_target_is_answered_with_its_number():
-    layer = layer_rows(readout=0.5, products=1.0, elementwise=2.0, optimiser=0.1)
-    lines = verdicts([*record_at(0.76, 0.61), *layer])
-    assert len(lines) == 13  # six for the operation, six for the public function, one for the layer
-    assert answers([*record_at(0.76, 0.61), *layer]) == ["yes"] * 13
-    assert "76.0 % at (2^20, 64, 16) by graph" in lines[0]
-    assert "12.2 at (2^20, 128, 32) by graph" in lines[2]
-    assert "1.200 at (2^16, 64, 65536)" in lines[5]
-    assert "layer norm and elementwise 2.000 ms, matrix products 1.000 ms, readout 0.500 ms" in lines[-1]
-
-
-@pytest.mark.parametrize(
-    ("rows", "wrong"),
-    [
-        (record_at(0.74, 0.61), {0}),
-        (record_at(0.69, 0.61), {0, 3}),
-        (record_at(0.76, 0.59), {1}),
-        (record_at(0.76, 0.49), {1, 4}),
-        (record_at(0.76, 0.61, compiled=0.08), {2}),
-        (record_at(0.76, 0.61, memory=1.26), {5}),
-    ],
-    ids=["floor", "forward", "step floor", "step", "compile", "memory"],
-)
-def test_a_target_that_is_missed_says_no(rows, wrong):
-    found = answers(rows)
-    assert {place for place in range(6) if found[place] == "no"} == wrong
-    assert found[:6] == found[6:12]
-
-
-def test_the_worst_size_decides():
-    rows = record_at(0.9, 0.9)
-    slow = [replace(row, median_ms=2 * row.median_ms) if row.shape in (FEW[-1], MANY[0]) else row for row in rows]
-    assert answers(rows)[:5] == ["yes"] * 5
-    assert answers(slow)[:5] == ["no", "no", "yes", "no", "no"]
-
-
-def test_a_target_that_was_not_measured_is_not_answered():
-    rows = [row for row in record_at(0.9, 0.9) if row.shape != SHAPES[-1] and row.candidate != "compiled"]
-    lines = verdicts(rows)
-    assert "not measured at (2^20, 64, 16)" in lines[2]
-    assert "not measured at (2^16, 64, 65536)" in lines[5]
-    assert lines[-1].endswith("not measured")
-
-
-def test_a_profile_in_which_the_readout_was_not_found_says_nothing_about_it():
-    lines = verdicts(layer_rows(readout=0.0, products=1.0, elementwise=2.0, optimiser=0.1, unknown=0.5))
-    assert lines[-1].endswith("not measured")
-
-
-def test_a_readout_that_leads_the_profile_is_a_no():
-    assert answers(layer_rows(readout=3.0, products=1.0, elementwise=2.0, optimiser=0.1))[-1] == "no"
-
-
-# what a training step spends its time on
-
-
-def event(name: str, ts: float, dur: float, *, cat: str = "cpu_op", tid: int = 1, **args: int) -> dict[str, object]:
-    return {"ph": "X", "name": name, "cat": cat, "ts": ts, "dur": dur, "tid": tid, "args": args}
-
-
-def test_kernels_are_counted_where_they_were_launched():
-    number, forward = "Sequence number", "Fwd thread id"
-    events = [
-        event("aten::linear", 0, 10, **{number: 1, forward: 0}),
-        event("aten::mm", 2, 6, **{number: 1, forward: 0}),
-        event(READOUT, 20, 20, cat="user_annotation"),
-        event("Fused", 22, 10, **{number: 2, forward: 0, "External id": 17}),
-        event("aten::view", 35, 1, **{number: 3, forward: 0}),  # makes no node: 3 is the layer norm's
-        event("aten::layer_norm", 50, 10, **{number: 3, forward: 0}),
-        event("autograd::engine::evaluate_function: NormBackward", 100, 10, tid=2, **{number: 3, forward: 1}),
-        event("autograd::engine::evaluate_function: FusedBackward", 120, 10, tid=2, **{number: 2, forward: 1}),
-        event("aten::mm", 122, 4, tid=2),  # a product of the readout is the readout's
-        event("autograd::engine::evaluate_function: MmBackward0", 140, 10, tid=2, **{number: 1, forward: 1}),
-        event("aten::mm", 142, 4, tid=2),
-        event("Optimizer.step#AdamW.step", 200, 10, cat="user_annotation"),
-        event("aten::_foreach_add_", 202, 4),
-    ]
-    launches = [  # thread, time of the launch, milliseconds of the kernel in each of two steps
-        (1, 5, 1.0),  # forward product
-        (1, 25, 2.0),  # readout
-        (1, 55, 4.0),  # layer norm
-        (2, 105, 8.0),  # its backward
-        (2, 125, 16.0),  # readout's backward, by a driver call
-        (2, 124, 32.0),  # a product inside it
-        (2, 144, 64.0),  # backward product
-        (1, 204, 128.0),  # optimiser
-    ]
-    for correlation, (tid, ts, milliseconds) in enumerate(launches):
-        cat = "cuda_driver" if correlation == 4 else "cuda_runtime"
-        events.append(event("launch", ts, 1, cat=cat, tid=tid, correlation=correlation))
-        events.append(event("kernel", 1000 + ts, 2e3 * milliseconds, cat="kernel", tid=7, correlation=correlation))
-    # one whose launch was not seen but whose operator is known, one of which nothing is
-    events.append(event("kernel", 3000, 2e3 * 256, cat="kernel", tid=7, **{"correlation": 98, "External id": 17}))
-    events.append(event("kernel", 4000, 2e3 * 512, cat="gpu_memcpy", tid=7, correlation=99))
-    assert group_times(events, steps=2) == {
-        READOUT: 306.0,
-        PRODUCTS: 65.0,
-        ELEMENTWISE: 12.0,
-        OPTIMISER: 128.0,
-        UNKNOWN: 512.0,
-    }
-
-
-def test_a_real_step_is_divided_without_remainder_and_without_the_readout_there_is_none():
-    events = trace(training_step(QUICK_LAYER, "eager", CPU), 2, CPU)
-    found = group_times(events, steps=2)
-    assert all((found[group] > 0) == (group != UNKNOWN) for group in GROUPS)
-    top = [one for one in events if one.get("cat") == "user_annotation" and one["name"] == READOUT]
-    assert found[READOUT] > sum(one["dur"] for one in top) / 2e3 / 4  # most of its range, and its backward
-    renamed = [{**one, "name": "bank"} if one.get("name") == READOUT else one for one in events]
-    without = group_times(renamed, steps=2)
-    assert without[READOUT] == 0
-    assert sum(without.values()) == pytest.approx(sum(found.values()))
-
-
-def test_the_rows_of_a_layer_are_its_step_and_its_items():
-    rows = measure_layer(QUICK_LAYER, "eager", CPU, RATES, QUICK)
-    assert [row.item for row in rows] == ["whole", *GROUPS]
-    assert {row.candidate for row in rows} == {"layer:eager"}
-    assert {row.shape for row in rows} == {Shape(24, 8, 5)}
-    assert all(f"| layer:eager | {row.item} |" in table(rows) for row in rows)

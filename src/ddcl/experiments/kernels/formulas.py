@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 _ALIGNMENT = 8  # of the head dimension, for the fused attention kernels
-_GROUPS = 256  # tokens in so many sequences, or the backward pass of attention runs over K / 64 blocks alone
+# the backward pass of attention is spread over sequences and blocks of prototypes: few prototypes need many sequences
+_SEQUENCES_BY_PROTOTYPES, _MOST_SEQUENCES = 2**14, 256
 
 
 class Terms(NamedTuple):
@@ -62,7 +63,8 @@ def attention(z: Tensor, prototypes: Tensor, temperature: float) -> Tensor:
     query = F.pad(torch.cat([z * (2 / temperature), ones], -1), (0, spare))
     key = F.pad(torch.cat([prototypes, rounded, left], -1), (0, spare))
     value = F.pad(prototypes, (0, 2 + spare))  # the fastest kernels want one width for all three
-    groups = _GROUPS if rows % _GROUPS == 0 else 1
+    groups = max(1, min(_MOST_SEQUENCES, _SEQUENCES_BY_PROTOTYPES // len(prototypes)))
+    groups = groups if rows % groups == 0 else 1
     key, value = (x.expand(groups, 1, *x.shape) for x in (key, value))
     mixed = F.scaled_dot_product_attention(query.view(groups, 1, rows // groups, -1), key, value, scale=1.0)
     return mixed.reshape(rows, -1)[:, :dim]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 
-from ddcl.experiments.kernels.layer import TRAINING_STEP, layer_name
+from ddcl.experiments.kernels.layer import LAYER, TRAINING_STEP, layer_name
 from ddcl.experiments.kernels.profiling import READOUT
 from ddcl.experiments.kernels.record import MEASURED, WHOLE, Row
 from ddcl.experiments.kernels.shapes import SHAPES, Kind, Shape
@@ -16,7 +16,10 @@ MANY = [Shape(2**18, 256, 1024), Shape(2**17, 256, 8192)]
 
 def verdicts(rows: Sequence[Row]) -> list[str]:
     """One line for each target, for the operation and for the public function around it; bfloat16 alone."""
-    rows = [row for row in rows if row.status == MEASURED and row.dtype == "bfloat16"]
+    sizes = {*SHAPES, LAYER.shape}
+    rows = [row for row in rows if row.status == MEASURED and row.dtype == "bfloat16" and row.shape in sizes]
+    if not rows:
+        return ["the targets are for bfloat16 at the sizes of a run on a GPU, and none of that was measured"]
     backend = subject(rows)
     floor_share, matrix_share = attrgetter("share_of_floor"), attrgetter("share_of_matrix_rate")
     lines = []
