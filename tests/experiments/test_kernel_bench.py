@@ -46,7 +46,7 @@ def _green(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("shape", "kind", "rates", "expected"),
     [
-        # shared design's table: bound by bytes, by products, and a training step of each
+        # an H200's rates: bound by bytes, by products, and a training step of each
         (Shape(2**20, 64, 16), "forward", Rates(4.25e12, 693e12), 0.063),
         (Shape(2**17, 256, 8192), "forward", Rates(4.25e12, 693e12), 1.587),
         (Shape(2**20, 64, 64), "forward+backward", Rates(4.27e12, 687e12), 0.157),

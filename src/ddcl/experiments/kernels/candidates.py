@@ -161,7 +161,7 @@ def candidates() -> dict[str, Candidate]:
     """All of them, in the order they are measured."""
     found = [
         Candidate("plain", "the formula with autograd, products in the dtype", partial(_formula, plain), (20, 32)),
-        # beyond, it has no advantage left and its compilation outlasts all other measurements
+        # a run is to take minutes, so the largest bank is left to the formula as it is
         Candidate("compiled", "the same by torch.compile, each size afresh", _compiled, (12, 20), most_prototypes=8192),
         Candidate("sdpa", "mu alone, by scaled_dot_product_attention", _attention),
     ]
