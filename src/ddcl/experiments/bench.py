@@ -21,12 +21,22 @@ device that made it.
 
   collapse     the battery: how many runs collapse, by recipe, encoder, data scale, K and learning-rate ratio
   newsgroups   default settings on 20 Newsgroups against k-means with 10 restarts (needs DDCL_DATA and ddcl[text])
+  kernels      the operation against what the machine allows: its copy rate and matrix rate, then for each size the
+               floor they set, and times and peak memory of the library's backends, of the formula in plain PyTorch and
+               by torch.compile, of attention in its place, and of other mechanisms (where installed: ddcl[rivals]),
+               forward and as a training step; last, what a training step of DDCLAttention spends its time on. On a GPU
+               if there is one; memory is measured there alone. "Timed by" says how: events around calls include what
+               the host does, replays of a CUDA graph are the device alone. First the backends are held against the
+               definition, and the tests of the operation run where there is a checkout: if anything is red, nothing is
+               measured.
 """
 EPILOG = """\
 examples:
   ddcl bench collapse --quick                         a corner of the grid, a minute or two
   ddcl bench collapse --jobs 16 --out results/collapse.csv
   ddcl bench newsgroups --seeds 20 --out results/newsgroups.csv
+  ddcl bench kernels --out results/kernels.csv
+  ddcl bench kernels --shapes 2^20,64,16 2^18,256,1024 --candidates plain readout:eager
 """
 
 
@@ -34,18 +44,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.description, parser.epilog = DESCRIPTION, EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("name", choices=("collapse", "newsgroups"), help="which benchmark")
+    parser.add_argument("name", choices=("collapse", "newsgroups", "kernels"), help="which benchmark")
     parser.add_argument("--quick", action="store_true", help="a small part of it, to see that it runs")
     parser.add_argument("--methods", nargs="+", metavar="METHOD", help="collapse: these recipes alone")
     parser.add_argument("--seeds", type=int, metavar="N", help="seeds 0 to N - 1 (collapse: 2, newsgroups: 5)")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="collapse: processes of one thread each")
-    parser.add_argument("--resume", action="store_true", help="collapse: keep the rows already in FILE, run the others")
+    parser.add_argument("--resume", action="store_true", help="not newsgroups: keep the rows in FILE, run the others")
+    parser.add_argument("--shapes", nargs="+", metavar="N,m,K", help="kernels: these sizes alone, such as 2^20,64,16")
+    parser.add_argument("--candidates", nargs="+", metavar="NAME", help="kernels: these alone; a wrong name lists them")
+    parser.add_argument("--dtype", help="kernels: bfloat16 (on a GPU), float16 or float32 (on a CPU)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the rows to this CSV file")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the benchmark asked for."""
-    return _collapse(arguments) if arguments.name == "collapse" else _newsgroups(arguments)
+    return {"collapse": _collapse, "newsgroups": _newsgroups, "kernels": _kernels}[arguments.name](arguments)
 
 
 def _collapse(arguments: argparse.Namespace) -> int:
@@ -105,10 +118,19 @@ def _newsgroups(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _kernels(arguments: argparse.Namespace) -> int:
+    from ddcl.experiments.kernels import command
+
+    return command.run(arguments, _command("kernels", arguments))
+
+
 def _command(name: str, arguments: argparse.Namespace) -> str:
     """What was asked for, without the paths of this machine."""
     parts = ["ddcl bench", name]
     parts += ["--quick"] if arguments.quick else []
     parts += ["--methods", *(repr(one) for one in arguments.methods)] if arguments.methods else []
     parts += ["--seeds", str(arguments.seeds)] if arguments.seeds else []
+    for option in ("shapes", "candidates"):
+        parts += [f"--{option}", *getattr(arguments, option)] if getattr(arguments, option) else []
+    parts += ["--dtype", arguments.dtype] if arguments.dtype else []
     return " ".join(parts)

@@ -7,6 +7,7 @@ import platform
 import shutil
 import subprocess
 from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,16 @@ def environment(command: str) -> dict[str, str | int]:
         "ddcl": __version__,
         "commit": commit(),
     }
+
+
+def gpu_environment() -> dict[str, str]:
+    """What a result measured on a GPU adds; empty entries without one."""
+    try:
+        triton = version("triton")
+    except PackageNotFoundError:
+        triton = ""
+    name = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+    return {"gpu": name, "cuda": torch.version.cuda or "", "triton": triton}
 
 
 def load() -> float:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ddcl.functional.phases.diagram import PhaseDiagram
+from ddcl.report.saving import check_path, save
 from ddcl.shapes import Float
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK, BRANCH, SPLIT, QUIET = "#22303c", "#00798c", "#d1495b", "#8a94a0"
-FORMATS = (".png", ".svg", ".pdf")
 
 
 def draw_phase_diagram(diagram: PhaseDiagram, path: str | Path | None = None, *, title: str | None = None) -> Figure:
@@ -38,13 +38,11 @@ def draw_phase_diagram(diagram: PhaseDiagram, path: str | Path | None = None, *,
         2
     """
     try:
-        import matplotlib as mpl
         from matplotlib.figure import Figure
         from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
     except ImportError as error:
         raise ImportError("drawing needs matplotlib, which comes with the extra: pip install 'ddcl[report]'") from error
-    if path is not None and Path(path).suffix.lower() not in FORMATS:
-        raise ValueError(f"path: got {str(path)!r}, expected a file ending in {', '.join(FORMATS)}")
+    check_path(path)
 
     figure = Figure(figsize=(10.5, 4.0), layout="constrained", facecolor="white")
     counts, branches = figure.subplots(1, 2, sharex=True)
@@ -69,13 +67,7 @@ def draw_phase_diagram(diagram: PhaseDiagram, path: str | Path | None = None, *,
         title or f'A bank of {num_prototypes} cooled in {dim} dimension{plural}, mode "{diagram.gradient}"', color=INK
     )
     if path is not None:
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # without its date the same diagram gives the same file
-        dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-        metadata: dict[str, Any] = dates.get(path.suffix.lower(), {})
-        with mpl.rc_context({"svg.hashsalt": "ddcl"}):
-            figure.savefig(path, dpi=150, metadata=metadata)
+        save(figure, path)
     return figure
 
 

@@ -1,0 +1,1 @@
+"""How near the operation runs to what the machine allows, next to what one would use in its place."""
