@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ddcl.ops.eager.assigner import Assigner
-from ddcl.ops.eager.products import add_summed_over_rows, sum_of_rows
+from ddcl.ops.eager.products import sum_of_rows
 from ddcl.ops.precision import without_autocast
 from ddcl.ops.types import Gradient, arithmetic_dtype
 from ddcl.shapes import Bool, Float
@@ -118,7 +118,7 @@ def _backward_block(assign: Assigner, rows: slice, up: Upstream, gradient: Gradi
 
 
 def _recall(assign: Assigner, x: Tensor, rows: slice, up: Upstream) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """q of this block: kept, or computed anew with -Delta and the nearest prototypes."""
+    """q of this block: kept, or computed anew with -scale Delta and the nearest prototypes."""
     kept = assign.kept_part(rows)
     if kept is not None:
         return kept, None, None
@@ -143,30 +143,24 @@ def _flow(
     h_per_t = None if up.entropy is None else up.entropy * assign.rows_of(assign.per_temperature, rows)
     slope = _sum(up.total, up.variance, h_per_t)
     pull = _sum(up.centroid, _product(2.0, up.variance, residual), _product(-2.0, up.reconstruction, residual))
-    if slope is not None:
-        shifted = assign.narrow("pull", rows)
-        pull = (
-            torch.mul(x, -2 * slope, out=shifted)
-            if pull is None
-            else torch.addcmul(pull, x, slope, value=-2, out=shifted)
-        )  # A
+    if slope is not None:  # A
+        room = assign.narrow("pull", rows)
+        pull = torch.mul(x, -2 * slope, out=room) if pull is None else torch.addcmul(pull, x, slope, value=-2, out=room)
     flow = assign.wide("flow", rows)
     if gradient == "stop" or pull is None:
         return None if up.total is None else torch.mul(q, -2 * up.total, out=flow)
 
-    # 2 a, or 2 a / T
-    if slope is None:
-        torch.mm(pull, assign.toward, out=flow)
-    elif len(slope) == 1:
+    # 2 scale a
+    if slope is not None and len(slope) == 1:
         torch.addmm(assign.bias * (-2 * slope), pull, assign.toward, out=flow)
     else:
-        torch.mm(pull, assign.toward, out=flow).addcmul_(assign.bias, slope, value=-2)
-    # 2 u, in place: each row is summed before it is written
+        torch.mm(pull, assign.toward, out=flow)
+        if slope is not None:
+            flow.addcmul_(assign.bias, slope, value=-2)
+    # 2 scale u, in place: each row is summed before it is written
     torch._softmax_backward_data(flow, q, -1, q.dtype, grad_input=flow)
-    if not assign.folded:
-        flow.mul_(
-            assign.rows_of(assign.per_temperature, rows)
-        )  # not before: at the smallest T a / T overflows where u is 0
+    if not assign.folded:  # not before: at the smallest T a / T overflows where u is 0
+        flow.mul_(assign.rows_of(assign.per_temperature, rows))
     if grad_temperature is not None and deficit is not None:
         per_t = assign.rows_of(assign.per_temperature, rows).squeeze(-1)
         d_t = (flow * deficit).sum(-1).mul_(per_t).div_(-2 * assign.scale)
@@ -185,11 +179,10 @@ def _add_to_bank(
     flow: Tensor | None,
 ) -> None:
     if flow is not None:
-        add_summed_over_rows(grad_bank, flow, x)
-        grad_bank.addcmul_(assign.points, sum_of_rows(flow)[:, None], value=-1)
+        grad_bank.addmm_(flow.mT, x).addcmul_(assign.points, sum_of_rows(flow)[:, None], value=-1)
     push = _sum(up.centroid, _product(-2.0, up.reconstruction, residual), _product(-2.0, up.variance, mu))
     if push is not None:
-        add_summed_over_rows(grad_bank, q, push)
+        grad_bank.addmm_(q.mT, push)
     if up.variance is not None:
         grad_bank.addcmul_(assign.points, q.mT @ up.variance.expand(len(q), 1), value=2)
 

@@ -7,14 +7,15 @@ from torch import Tensor
 
 from ddcl.shapes import Float, Int
 
-# float32 holds the powers of 4 from 4^63 down to 4^-63, so 127 prototypes can be told apart; for fewer than 32 the search
-# is as fast.
+# float32 holds the powers of 4 from 4^63 down to 4^-63, so 127 prototypes can be told apart.
 _LEAST, _MOST = 32, 127
+# In smaller blocks the calls take longer than the search they replace.
+_LEAST_NUMBERS = 2**19
 
 
 def has_fast_winners(scores: Float[Tensor, "n K"]) -> bool:
     """Whether ``winners`` is the faster way here: on a GPU the search for an index costs nothing extra."""
-    return scores.device.type == "cpu" and _LEAST <= scores.shape[1] <= _MOST
+    return scores.device.type == "cpu" and _LEAST <= scores.shape[1] <= _MOST and scores.numel() >= _LEAST_NUMBERS
 
 
 def winners(deficit: Float[Tensor, "n K"], scratch: Float[Tensor, "n K"]) -> Int[Tensor, " n"]:
