@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ddcl import ops
-from ddcl.ops import TokenTerms
+from ddcl.ops import TokenTerms, registration
 from ddcl.ops.eager.products import as_right_factor, sum_of_rows
 from ddcl.ops.eager.winners import has_fast_winners, winners
 
@@ -100,3 +100,15 @@ def test_a_mean_over_tokens_has_the_gradient_of_its_terms(names, gradient):
         strict=True,
     ):
         torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("T", [0.7, 1e-38], ids=["T in the bank", "T apart"])
+def test_assignments_computed_again_are_those_that_were_kept_to_the_bit(T, monkeypatch):
+    # compiled code keeps none: it must not train differently
+    z, bank = torch.randn(29, 1, 5, requires_grad=True), torch.randn(1, 7, 5, requires_grad=True)
+    results = []
+    for bound in (10**9, 0):
+        monkeypatch.setattr(registration, "KEPT_NUMBERS", bound)
+        terms = ops.readout(z, bank, torch.full((1, 1), T), None, "full", "eager")
+        results.append(torch.autograd.grad(terms.total.sum() + terms.centroid.square().sum(), (z, bank)))
+    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))

@@ -25,7 +25,7 @@ class Assigner:
 
     Fresh memory costs more than arithmetic at these sizes (the system hands out zeroed pages), so each block
     is worked out in place. Scores are multiplied by ``scale``: where T is one number that may be looked at, on a CPU,
-    that is 1 / T, or log2(e) / T for logarithms of base 2, and a pass over every block is saved; elsewhere it is 1.
+    that is log2(e) / T, which makes them logarithms of base 2 and saves a pass over every block; elsewhere it is 1.
     """
 
     def __init__(
@@ -35,7 +35,6 @@ class Assigner:
         temperature: Float[Tensor, " rows"],
         mask: Bool[Tensor, " N"] | None,
         kept: Float[Tensor, "rows_kept K"] | None,
-        base_2: bool = False,
     ) -> None:
         bank = prototypes.to(arithmetic_dtype(z.dtype))
         self.z, self.mask, self.kept, self.temperature = z, mask, kept, temperature
@@ -43,7 +42,7 @@ class Assigner:
         self.points = bank  # (K, m)
         self.center: Tensor | None = None
         self.squared_norm = bank.square().sum(-1)  # (K,)
-        self.scale, self._base_2 = 1.0, base_2
+        self.scale = 1.0
         # on a CPU passes over tokens and blocks can be saved; on a GPU looking would mean waiting
         on_cpu = bank.device.type == "cpu"
         sum_of_squares = self.squared_norm.sum().item() if on_cpu else math.nan
@@ -55,9 +54,8 @@ class Assigner:
         if on_cpu and len(temperature) == 1:
             number = temperature.item()
             if number / _COMPARABLE <= sum_of_squares / self.width <= number * _COMPARABLE:
-                self.scale = (LOG2_E if base_2 else 1.0) / number
+                self.scale = LOG2_E / number
         self._rows = block_rows(self.count, max(bank.shape), z.device)
-        self.toward = as_right_factor((2 * self.scale * self.points).mT, self._rows)  # (m, K)
         self.mixing = as_right_factor(self.points, self._rows)  # (K, m)
         self._scratch: dict[str, Tensor] = {}
 
@@ -67,9 +65,24 @@ class Assigner:
         return self.scale != 1.0
 
     @cached_property
+    def toward(self) -> Tensor:
+        """2 scale p, the right factor of the scores, (m, K)."""
+        return as_right_factor((2 * self.scale * self.points).mT, self._rows)
+
+    @cached_property
     def bias(self) -> Tensor:
         """What a score has beyond the product of token and prototype, (K,)."""
         return -self.scale * self.squared_norm
+
+    @property
+    def slope_scale(self) -> float:
+        """What stands for 1 / T in the backward pass: that itself where the scores are folded, else 1."""
+        return self.scale / LOG2_E if self.folded else 1.0
+
+    @cached_property
+    def pulling(self) -> Tensor:
+        """2 slope_scale p, the right factor of what pulls at the assignments, (m, K)."""
+        return as_right_factor((2 * self.slope_scale * self.points).mT, self._rows)
 
     @cached_property
     def per_temperature(self) -> Tensor:
@@ -131,12 +144,10 @@ class Assigner:
     def assignments(self, deficit: Tensor, rows: slice, partition: Tensor | None = None) -> Tensor:
         """q from -scale Delta; the partition sum Z goes where it is wanted, (n,)."""
         q = self.room_for_q(rows)
-        if not self.folded:
+        if self.folded:
+            torch.exp2(deficit, out=q)  # two thirds of what e^x costs on a CPU
+        else:
             torch.mul(deficit, self.rows_of(self.per_temperature, rows), out=q).exp_()
-        elif self._base_2:
-            torch.exp2(deficit, out=q)
-        else:  # 2^x costs two thirds of e^x on a CPU
-            torch.mul(deficit, LOG2_E, out=q).exp2_()
         partition = torch.sum(q, -1, out=partition)
         return q.mul_(partition.reciprocal().unsqueeze(-1))
 

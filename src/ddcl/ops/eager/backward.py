@@ -150,14 +150,14 @@ def _flow(
     if gradient == "stop" or pull is None:
         return None if up.total is None else torch.mul(q, -2 * up.total, out=flow)
 
-    # 2 scale a
+    # 2 a, or 2 a / T
     if slope is not None and len(slope) == 1:
-        torch.addmm(assign.bias * (-2 * slope), pull, assign.toward, out=flow)
+        torch.addmm(assign.squared_norm * (2 * assign.slope_scale * slope), pull, assign.pulling, out=flow)
     else:
-        torch.mm(pull, assign.toward, out=flow)
+        torch.mm(pull, assign.pulling, out=flow)
         if slope is not None:
-            flow.addcmul_(assign.bias, slope, value=-2)
-    # 2 scale u, in place: each row is summed before it is written
+            flow.addcmul_(assign.squared_norm, slope, value=2 * assign.slope_scale)
+    # 2 u, or 2 u / T, in place: each row is summed before it is written
     torch._softmax_backward_data(flow, q, -1, q.dtype, grad_input=flow)
     if not assign.folded:  # not before: at the smallest T a / T overflows where u is 0
         flow.mul_(assign.rows_of(assign.per_temperature, rows))

@@ -41,7 +41,7 @@ def forward(
     kept = out.total.new_empty(keep, prototypes.shape[0], prototypes.shape[1]) if keep else None
     for head in range(prototypes.shape[0]):
         of_head = None if kept is None else kept.select(1, head)
-        assign = Assigner(z.select(1, head), prototypes[head], temperature.select(1, head), mask, of_head, base_2=True)
+        assign = Assigner(z.select(1, head), prototypes[head], temperature.select(1, head), mask, of_head)
         _forward_head(assign, TokenTerms(*(term.select(1, head) for term in out)))
     if mask is not None:
         masked = ~mask[:, None]
