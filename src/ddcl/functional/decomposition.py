@@ -68,7 +68,10 @@ class Decomposition(TupleLike):
 def _masked_mean(values: Tensor, mask: Tensor | None, keep_heads: bool) -> Tensor:
     axes = tuple(range(values.dim() - keep_heads))
     if mask is None and values.numel():
-        return values.mean(axes) if keep_heads else values.mean()
+        if keep_heads:
+            return values.mean(axes)
+        # the gradient of a sum is one number, expanded, which the operation can tell from one for each token
+        return values.sum() / values.numel()
     if mask is None:
         return values.sum(axes)  # of no tokens
     per_head = values.dim() > mask.dim()

@@ -121,7 +121,7 @@ def readout(
         backend,
         check_values and isinstance(temperature, Tensor),
     )
-    free_energy = terms.total - canonical * terms.entropy
+    free_energy = torch.addcmul(terms.total, canonical, terms.entropy, value=-1)
     shape = z.shape[:-1]
     per_token = Decomposition(
         total=terms.total.reshape(shape),

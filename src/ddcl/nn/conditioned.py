@@ -44,8 +44,8 @@ class ConditionedBank(nn.Module):
         tensor([[-1.,  1.],
                 [ 9., 11.]], grad_fn=<SqueezeBackward1>)
         >>> z = torch.tensor([[[10.9]], [[10.9]]])  # two sequences of one token
-        >>> module(z, torch.tensor([[0.0], [2.0]])).loss.quantization  # 9.9^2 and 0.1^2
-        tensor(49.0100, grad_fn=<MeanBackward0>)
+        >>> module(z, torch.tensor([[0.0], [2.0]])).loss.quantization.detach()  # 9.9^2 and 0.1^2
+        tensor(49.0100)
     """
 
     def __init__(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import torch
 
-# Numbers in one rows x K block. On a CPU the few blocks in use stay near the cache; on a GPU a block is large
-# enough to fill the machine. `python -m benchmarks blocks` measures the choice.
-BLOCK_NUMBERS = {"cpu": 2**20, "cuda": 2**25}
+# Numbers in one rows x K block. On a CPU fewer would fit the caches nearer to the cores, but the calls for each block
+# cost more than that saves; more would save little time and take memory. On a GPU a block is large enough to fill the
+# machine. `python -m benchmarks blocks` measures the choice.
+BLOCK_NUMBERS = {"cpu": 2**21, "cuda": 2**25}
 
 # Of the assignments (N x H x K) this many numbers are kept from the forward to the backward pass instead of
 # being computed again: 64 MiB in float32.

@@ -20,7 +20,7 @@ def bank_center(bank: Float[Tensor, "*heads K m"]) -> Float[Tensor, "*heads 1 m"
     return torch.where(worth, center, 0.0)
 
 
-def worth_centring(bank: Float[Tensor, "K m"], squared_norm: Float[Tensor, " K"]) -> bool:
-    """Whether ``bank_center`` is anything but zero, given the prototypes' squared lengths; looks at values."""
+def worth_centring(bank: Float[Tensor, "K m"], sum_of_squares: float) -> bool:
+    """Whether ``bank_center`` is anything but zero, given the sum of the bank's squares; looks at values."""
     total = bank.sum(0)
-    return 2 * torch.dot(total, total).item() > squared_norm.sum().item() * bank.shape[0]
+    return 2 * torch.dot(total, total).item() > sum_of_squares * bank.shape[0]

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import math
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
 from ddcl.ops.blocks import block_rows, row_blocks
 from ddcl.ops.centring import bank_center, worth_centring
+from ddcl.ops.eager.products import as_right_factor
 from ddcl.ops.types import arithmetic_dtype
 from ddcl.shapes import Bool, Float
+
+LOG2_E = math.log2(math.e)
+
+# 1 / T goes into the bank where the two are of comparable size: nowhere near does a product leave the range of a float.
+_COMPARABLE = 1e12
 
 
 class Assigner:
     """One head's bank in the arithmetic's dtype, centred, and the scratch its blocks of tokens share.
 
     Fresh memory costs more than arithmetic at these sizes (the system hands out zeroed pages), so each block
-    is worked out in place.
+    is worked out in place. Scores are multiplied by ``scale``: where T is one number that may be looked at, on a CPU,
+    that is log2(e) / T, which makes them logarithms of base 2 and saves a pass over every block; elsewhere it is 1.
     """
 
     def __init__(
@@ -27,21 +37,58 @@ class Assigner:
         kept: Float[Tensor, "rows_kept K"] | None,
     ) -> None:
         bank = prototypes.to(arithmetic_dtype(z.dtype))
-        self.z, self.mask, self.kept = z, mask, kept
+        self.z, self.mask, self.kept, self.temperature = z, mask, kept, temperature
         self.count, self.width = z.shape[0], bank.shape[0]
         self.points = bank  # (K, m)
         self.center: Tensor | None = None
         self.squared_norm = bank.square().sum(-1)  # (K,)
-        # on a CPU two passes over the tokens can be saved; on a GPU looking would mean waiting
-        if bank.device.type != "cpu" or worth_centring(bank, self.squared_norm):
+        self.scale = 1.0
+        # on a CPU passes over tokens and blocks can be saved; on a GPU looking would mean waiting
+        on_cpu = bank.device.type == "cpu"
+        sum_of_squares = self.squared_norm.sum().item() if on_cpu else math.nan
+        if not on_cpu or worth_centring(bank, sum_of_squares):
             self.center = bank_center(bank).squeeze(0)
             self.points = bank - self.center
             self.squared_norm = self.points.square().sum(-1)
-        self.doubled = (2 * self.points).mT.contiguous()  # (m, K): products run fastest row-major
-        # 1 / T stays finite even for the smallest T, so that 0 / T is 0
-        self.per_temperature = temperature.reciprocal().clamp_max_(torch.finfo(bank.dtype).max).unsqueeze(-1)
+            sum_of_squares = self.squared_norm.sum().item() if on_cpu else math.nan
+        if on_cpu and len(temperature) == 1:
+            number = temperature.item()
+            if number / _COMPARABLE <= sum_of_squares / self.width <= number * _COMPARABLE:
+                self.scale = LOG2_E / number
         self._rows = block_rows(self.count, max(bank.shape), z.device)
+        self.mixing = as_right_factor(self.points, self._rows)  # (K, m)
         self._scratch: dict[str, Tensor] = {}
+
+    @property
+    def folded(self) -> bool:
+        """Whether the scores are in units of the temperature already."""
+        return self.scale != 1.0
+
+    @cached_property
+    def toward(self) -> Tensor:
+        """2 scale p, the right factor of the scores, (m, K)."""
+        return as_right_factor((2 * self.scale * self.points).mT, self._rows)
+
+    @cached_property
+    def bias(self) -> Tensor:
+        """What a score has beyond the product of token and prototype, (K,)."""
+        return -self.scale * self.squared_norm
+
+    @property
+    def slope_scale(self) -> float:
+        """What stands for 1 / T in the backward pass: that itself where the scores are folded, else 1."""
+        return self.scale / LOG2_E if self.folded else 1.0
+
+    @cached_property
+    def pulling(self) -> Tensor:
+        """2 slope_scale p, the right factor of what pulls at the assignments, (m, K)."""
+        return as_right_factor((2 * self.slope_scale * self.points).mT, self._rows)
+
+    @cached_property
+    def per_temperature(self) -> Tensor:
+        """1 / T, (1, 1) or (N, 1); finite even for the smallest T, so that 0 / T is 0."""
+        largest = torch.finfo(self.points.dtype).max
+        return self.temperature.reciprocal().clamp_max_(largest).unsqueeze(-1)
 
     def blocks(self) -> list[slice]:
         """The rows of each block."""
@@ -86,20 +133,26 @@ class Assigner:
         return z if self.mask is None else z.masked_fill_(~self.mask[rows, None], 0.0)
 
     def scores(self, x: Tensor, rows: slice) -> Tensor:
-        """g = 2 x . p - |p|^2, largest for the nearest prototype."""
-        return torch.mm(x, self.doubled, out=self.wide("scores", rows)).sub_(self.squared_norm)
+        """scale g = scale (2 x . p - |p|^2), largest for the nearest prototype."""
+        return torch.addmm(self.bias, x, self.toward, out=self.wide("scores", rows))
 
-    def assignments(self, scores: Tensor, best: Tensor, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
-        """-Delta (in place of the scores), q and the partition sum Z, (n, 1)."""
-        deficit = scores.sub_(best)
+    def room_for_q(self, rows: slice) -> Tensor:
+        """Where the block's assignments go, (n, K): to those kept if there is room for them there, else to scratch."""
         kept = self.kept_part(rows)
-        q = self.wide("q", rows) if kept is None else kept
-        torch.mul(deficit, self.rows_of(self.per_temperature, rows), out=q).exp_()
-        partition = q.sum(-1, keepdim=True)
-        return deficit, q.mul_(partition.reciprocal()), partition
+        return self.wide("q", rows) if kept is None else kept
+
+    def assignments(self, deficit: Tensor, rows: slice, partition: Tensor | None = None) -> Tensor:
+        """q from -scale Delta; the partition sum Z goes where it is wanted, (n,)."""
+        q = self.room_for_q(rows)
+        if self.folded:
+            torch.exp2(deficit, out=q)  # two thirds of what e^x costs on a CPU
+        else:
+            torch.mul(deficit, self.rows_of(self.per_temperature, rows), out=q).exp_()
+        partition = torch.sum(q, -1, out=partition)
+        return q.mul_(partition.reciprocal().unsqueeze(-1))
 
     def half_pair_distances(self) -> Tensor:
         """D / 2 with D_jk = |p_j - p_k|^2, so that V = q . (D / 2) q."""
         half_norm = self.squared_norm / 2
-        half = torch.addmm(half_norm, self.points, self.doubled, alpha=-0.5).add_(half_norm[:, None])
+        half = torch.addmm(half_norm, self.points, self.toward, alpha=-0.5 / self.scale).add_(half_norm[:, None])
         return half.clamp_min_(0.0).fill_diagonal_(0.0)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ddcl.ops.eager.assigner import Assigner
+from ddcl.ops.eager.products import sum_of_rows
 from ddcl.ops.precision import without_autocast
 from ddcl.ops.types import Gradient, arithmetic_dtype
 from ddcl.shapes import Bool, Float
@@ -69,13 +70,15 @@ def backward(
 
 
 def _load_upstream(upstream: Upstream, mask: Tensor | None, rows: slice, head: int, dtype: torch.dtype) -> Upstream:
-    """One block of the upstream gradients, (n, m or 1); what arrives at masked tokens is dropped."""
+    """One block of the upstream gradients, (n, m or 1), or (1, 1); what arrives at masked tokens is dropped."""
 
     def load(values: Tensor | None) -> Tensor | None:
         if values is None:
             return None
-        block = values[rows, head].to(dtype)
-        block = block if values.dim() == 3 else block[:, None]
+        # a mean over tokens hands down one number, expanded
+        everywhere = mask is None and values.dim() == 2 and values.stride(0) == 0
+        block = values[:1, head] if everywhere else values[rows, head]
+        block = (block if values.dim() == 3 else block[:, None]).to(dtype)
         return block if mask is None else block.masked_fill(~mask[rows, None], 0.0)
 
     return Upstream(*map(load, upstream))
@@ -87,7 +90,7 @@ def _backward_block(assign: Assigner, rows: slice, up: Upstream, gradient: Gradi
     q, deficit, nearest = _recall(assign, x, rows, up)
     mu = residual = None
     if up.reconstruction is not None or up.variance is not None:
-        mu = torch.mm(q, assign.points, out=assign.narrow("mu", rows))
+        mu = torch.mm(q, assign.mixing, out=assign.narrow("mu", rows))
         residual = torch.sub(x, mu, out=assign.narrow("difference", rows))
 
     flow = _flow(assign, rows, up, gradient, x, residual, q, deficit, target.temperature)
@@ -103,7 +106,7 @@ def _backward_block(assign: Assigner, rows: slice, up: Upstream, gradient: Gradi
     if target.z is not None:
         same = target.z.dtype == x.dtype
         d_x = target.z if same else assign.narrow("mu", rows)  # mu is no longer needed
-        d_x = d_x.zero_() if flow is None else torch.mm(flow, assign.points, out=d_x)
+        d_x = d_x.zero_() if flow is None else torch.mm(flow, assign.mixing, out=d_x)
         if up.total is not None:
             d_x.addcmul_(x, up.total, value=2)
         if up.reconstruction is not None and residual is not None:
@@ -115,14 +118,14 @@ def _backward_block(assign: Assigner, rows: slice, up: Upstream, gradient: Gradi
 
 
 def _recall(assign: Assigner, x: Tensor, rows: slice, up: Upstream) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """q of this block: kept, or computed anew with -Delta and the nearest prototypes."""
+    """q of this block: kept, or computed anew with -scale Delta and the nearest prototypes."""
     kept = assign.kept_part(rows)
     if kept is not None:
         return kept, None, None
     scores = assign.scores(x, rows)
     nearest = None if up.quantization is None else scores.argmax(-1)
-    deficit, q, _ = assign.assignments(scores, scores.amax(-1, keepdim=True), rows)
-    return q, deficit, nearest
+    deficit = scores.sub_(scores.amax(-1, keepdim=True))
+    return assign.assignments(deficit, rows), deficit, nearest
 
 
 def _flow(
@@ -137,23 +140,30 @@ def _flow(
     grad_temperature: Tensor | None,
 ) -> Tensor | None:
     """W, how strongly tokens and prototypes move each other; adds what reaches T."""
-    per_t = assign.rows_of(assign.per_temperature, rows)
-    slope = _sum(up.total, up.variance, None if up.entropy is None else up.entropy * per_t)
+    h_per_t = None if up.entropy is None else up.entropy * assign.rows_of(assign.per_temperature, rows)
+    slope = _sum(up.total, up.variance, h_per_t)
     pull = _sum(up.centroid, _product(2.0, up.variance, residual), _product(-2.0, up.reconstruction, residual))
-    if slope is not None:
-        pull = x * (-2 * slope) if pull is None else torch.addcmul(pull, x, slope, value=-2)  # A
+    if slope is not None:  # A
+        room = assign.narrow("pull", rows)
+        pull = torch.mul(x, -2 * slope, out=room) if pull is None else torch.addcmul(pull, x, slope, value=-2, out=room)
     flow = assign.wide("flow", rows)
     if gradient == "stop" or pull is None:
         return None if up.total is None else torch.mul(q, -2 * up.total, out=flow)
 
-    torch.mm(pull, assign.doubled, out=flow)  # 2 a
-    if slope is not None:
-        flow.addcmul_(assign.squared_norm, slope, value=2)
-    # 2 u, in place: each row is summed before it is written
+    # 2 a, or 2 a / T
+    if slope is not None and len(slope) == 1:
+        torch.addmm(assign.squared_norm * (2 * assign.slope_scale * slope), pull, assign.pulling, out=flow)
+    else:
+        torch.mm(pull, assign.pulling, out=flow)
+        if slope is not None:
+            flow.addcmul_(assign.squared_norm, slope, value=2 * assign.slope_scale)
+    # 2 u, or 2 u / T, in place: each row is summed before it is written
     torch._softmax_backward_data(flow, q, -1, q.dtype, grad_input=flow)
-    flow.mul_(per_t)  # not before: at the smallest T a / T overflows where u is 0
+    if not assign.folded:  # not before: at the smallest T a / T overflows where u is 0
+        flow.mul_(assign.rows_of(assign.per_temperature, rows))
     if grad_temperature is not None and deficit is not None:
-        d_t = (flow * deficit).sum(-1).mul_(per_t.squeeze(-1)).div_(-2)
+        per_t = assign.rows_of(assign.per_temperature, rows).squeeze(-1)
+        d_t = (flow * deficit).sum(-1).mul_(per_t).div_(-2 * assign.scale)
         grad_temperature += d_t.sum() if grad_temperature.shape[0] == 1 else d_t
     return flow if up.total is None else flow.addcmul_(q, up.total, value=-2)
 
@@ -169,12 +179,12 @@ def _add_to_bank(
     flow: Tensor | None,
 ) -> None:
     if flow is not None:
-        grad_bank.addmm_(flow.mT, x).addcmul_(assign.points, flow.sum(0)[:, None], value=-1)
+        grad_bank.addmm_(flow.mT, x).addcmul_(assign.points, sum_of_rows(flow)[:, None], value=-1)
     push = _sum(up.centroid, _product(-2.0, up.reconstruction, residual), _product(-2.0, up.variance, mu))
     if push is not None:
         grad_bank.addmm_(q.mT, push)
     if up.variance is not None:
-        grad_bank.addcmul_(assign.points, q.mT @ up.variance, value=2)
+        grad_bank.addcmul_(assign.points, q.mT @ up.variance.expand(len(q), 1), value=2)
 
 
 def _sum(*terms: Tensor | None) -> Tensor | None:

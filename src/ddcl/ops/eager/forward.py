@@ -7,7 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ddcl.ops.eager.assigner import Assigner
+from ddcl.ops.eager.assigner import LOG2_E, Assigner
+from ddcl.ops.eager.winners import has_fast_winners, winners
 from ddcl.ops.precision import without_autocast
 from ddcl.ops.types import TokenTerms, arithmetic_dtype
 from ddcl.shapes import Bool, Float
@@ -51,18 +52,13 @@ def forward(
     return out, kept
 
 
-def _squared_length(vectors: Tensor, out: Tensor) -> None:
-    torch.linalg.vector_norm(vectors, dim=-1, out=out)
-    out.square_()
-
-
 class _Sums(NamedTuple):
     """Per token of one head, what the blocks leave for the terms."""
 
     partition: Tensor  # Z
-    deficit: Tensor  # -sum_k q_k Delta_k
+    deficit: Tensor  # -scale sum_k q_k Delta_k
     norm: Tensor  # sum_k q_k |p_k|^2
-    mu_squared: Tensor  # |mu|^2
+    mu_length: Tensor  # |mu|
 
 
 def _forward_head(assign: Assigner, out: TokenTerms) -> None:
@@ -73,40 +69,54 @@ def _forward_head(assign: Assigner, out: TokenTerms) -> None:
     for rows in assign.blocks():
         block_sums = _Sums(*(assign.part(values, rows) for values in sums))
         _forward_block(assign, rows, pairs, block_sums, TokenTerms(*(assign.part(values, rows) for values in out)))
+    out.reconstruction.square_()
     if pairs is not None:
         torch.add(out.reconstruction, out.variance, out=out.total)
-        torch.add(out.total, sums.deficit, out=out.quantization).clamp_min_(0.0)
+        torch.add(out.total, sums.deficit, alpha=1 / assign.scale, out=out.quantization).clamp_min_(0.0)
     else:
-        torch.sub(out.quantization, sums.deficit, out=out.total)
+        torch.sub(out.quantization.square_(), sums.deficit, alpha=1 / assign.scale, out=out.total)
         # of the two other expressions of V, the one that subtracts the smaller numbers
-        variance = torch.where(out.total < sums.norm, out.total - out.reconstruction, sums.norm - sums.mu_squared)
+        from_norms = torch.addcmul(sums.norm, sums.mu_length, sums.mu_length, value=-1)
+        variance = torch.where(out.total < sums.norm, out.total - out.reconstruction, from_norms)
         torch.clamp_min(variance, 0.0, out=out.variance)
         torch.add(out.reconstruction, out.variance, out=out.total)
-    per_temperature = assign.per_temperature.squeeze(-1)
-    torch.addcmul(sums.partition.log_(), sums.deficit, per_temperature, value=-1, out=out.entropy)
+    log_partition = sums.partition.log_()
+    if assign.folded:
+        torch.sub(log_partition, sums.deficit, alpha=1 / LOG2_E, out=out.entropy)
+    else:
+        torch.addcmul(log_partition, sums.deficit, assign.per_temperature.squeeze(-1), value=-1, out=out.entropy)
 
 
 def _forward_block(assign: Assigner, rows: slice, pairs: Tensor | None, sums: _Sums, out: TokenTerms) -> None:
+    """One block; reconstruction and quantization are left as lengths, to be squared for all tokens at once."""
     x = assign.tokens(rows)
     scores = assign.scores(x, rows)
-    best, indices = scores.max(-1)
+    indices, deficit = _nearest(assign, scores, rows)
     out.indices.copy_(indices)
-    deficit, q, partition = assign.assignments(scores, best.unsqueeze(-1), rows)
-    sums.partition.copy_(partition.squeeze(-1))
+    q = assign.assignments(deficit, rows, sums.partition)
     torch.sum(deficit.mul_(q), -1, out=sums.deficit)
 
     same = out.centroid.dtype == x.dtype
-    mu = torch.mm(q, assign.points, out=out.centroid if same else assign.narrow("mu", rows))
+    mu = torch.mm(q, assign.mixing, out=out.centroid if same else assign.narrow("mu", rows))
     difference = assign.narrow("difference", rows)
     if pairs is not None:
         torch.sum(torch.mm(q, pairs, out=deficit).mul_(q), -1, out=out.variance)
     else:
         torch.mv(q, assign.squared_norm, out=sums.norm)
-        _squared_length(mu, out=sums.mu_squared)
+        torch.linalg.vector_norm(mu, dim=-1, out=sums.mu_length)
         torch.index_select(assign.points, 0, indices, out=difference)
-        _squared_length(difference.sub_(x), out=out.quantization)
-    _squared_length(torch.sub(x, mu, out=difference), out=out.reconstruction)
+        torch.linalg.vector_norm(difference.sub_(x), dim=-1, out=out.quantization)
+    torch.linalg.vector_norm(torch.sub(x, mu, out=difference), dim=-1, out=out.reconstruction)
     if assign.center is not None:
         torch.add(mu, assign.center, out=out.centroid)
     elif not same:
         out.centroid.copy_(mu)
+
+
+def _nearest(assign: Assigner, scores: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
+    """Index of the largest score and, in place of the scores, their distances below it."""
+    if has_fast_winners(scores):
+        deficit = scores.sub_(scores.amax(-1, keepdim=True))
+        return winners(deficit, assign.room_for_q(rows)), deficit
+    best, indices = scores.max(-1, keepdim=True)
+    return indices.squeeze(-1), scores.sub_(best)
