@@ -130,15 +130,22 @@ def test_export_with_a_dynamic_batch_gives_the_same_object(heads, tmp_path):
     assert torch.equal(found.readout.indices, expected.readout.indices)
 
 
-def test_the_registered_operators_pass_pytorchs_own_checks():
-    z, bank, T = torch.randn(5, 2, 3), torch.randn(2, 4, 3), torch.ones(1, 2)
+@pytest.mark.parametrize("K", [4, 70])  # fused kernels keep one bank on the chip, and stream the other
+@pytest.mark.parametrize("backend", ["auto", "triton"])
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")  # in Triton's interpreter
+def test_the_registered_operators_pass_pytorchs_own_checks(backend, K):
+    if backend == "triton":
+        pytest.importorskip("triton")
+    z, bank, T = torch.randn(5, 2, 3), torch.randn(2, K, 3), torch.ones(1, 2)
     for mask in (None, torch.rand(5) > 0.3):
         inputs = (z.clone().requires_grad_(), bank.clone().requires_grad_(), T.clone().requires_grad_(), mask, "full")
-        verdicts = torch.library.opcheck(torch.ops.ddcl.readout.default, (*inputs, True))
+        verdicts = torch.library.opcheck(torch.ops.ddcl.readout.default, (*inputs, backend, True))
         assert set(verdicts.values()) == {"SUCCESS"}
         upstream = [torch.randn(5, 2, 3), *(torch.randn(5, 2) for _ in range(5))]
         transposed = bank.transpose(0, 2).contiguous().transpose(0, 2)
-        backward = (z, transposed, T.expand(5, 2), mask, "full", upstream, [True, True, True])
+        *terms, level = torch.ops.ddcl.readout(z, transposed, T.expand(5, 2), mask, "full", backend, True)
+        kept = [terms[0], terms[5], terms[6], level]
+        backward = (z, transposed, T.expand(5, 2), mask, "full", backend, upstream, [True, True, True], kept)
         verdicts = torch.library.opcheck(
             torch.ops.ddcl.readout_backward.default, backward, test_utils=("test_schema", "test_faketensor")
         )

@@ -15,12 +15,12 @@ from torch import Tensor
 from ddcl.ops import eager
 from ddcl.ops.blocks import KEPT_NUMBERS
 from ddcl.ops.choice import choose, kernels
-from ddcl.ops.types import Backend, Gradient, TokenTerms
+from ddcl.ops.types import Backend, Gradient, InputGradients, TokenTerms, Upstream, empty_terms
 from ddcl.ops.values import check_positive
 
 _SCHEMA = "Tensor z, Tensor prototypes, Tensor temperature, Tensor? mask, str gradient"
 _OWN = "str backend, bool check_values"
-_UPSTREAM = len(eager.Upstream._fields)
+_UPSTREAM = len(Upstream._fields)
 
 
 def readout(
@@ -59,12 +59,12 @@ class _Differentiable(torch.autograd.Function):
     """What both backends share: a backward pass that is one call, and that has no derivative of its own."""
 
     @classmethod
-    def differentiate(cls, ctx: Any, upstream: eager.Upstream) -> eager.InputGradients:
+    def differentiate(cls, ctx: Any, upstream: Upstream) -> InputGradients:
         raise NotImplementedError
 
     @classmethod
     def backward(cls, ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        upstream = eager.Upstream(*grads[:_UPSTREAM])
+        upstream = Upstream(*grads[:_UPSTREAM])
         if torch.is_grad_enabled():  # create_graph=True
             return (*_OnceOnly.apply(cls, ctx, upstream, *ctx.saved_tensors, *upstream), None, None)
         return (*cls.differentiate(ctx, upstream), None, None)
@@ -87,9 +87,10 @@ class _Eager(_Differentiable):
         return tuple(terms)
 
     @classmethod
-    def differentiate(cls, ctx: Any, upstream: eager.Upstream) -> eager.InputGradients:
-        *inputs, kept = ctx.saved_tensors
-        return eager.backward(*inputs, ctx.gradient, upstream, ctx.needs_input_grad[:3], kept)
+    def differentiate(cls, ctx: Any, upstream: Upstream) -> InputGradients:
+        z, prototypes, temperature, mask, kept = ctx.saved_tensors
+        inputs = (z, prototypes, temperature, mask, ctx.gradient)
+        return eager.backward(*inputs, upstream, ctx.needs_input_grad[:3], kept)
 
 
 class _Fused(_Differentiable):
@@ -109,12 +110,12 @@ class _Fused(_Differentiable):
         return tuple(terms)
 
     @classmethod
-    def differentiate(cls, ctx: Any, upstream: eager.Upstream) -> eager.InputGradients:
+    def differentiate(cls, ctx: Any, upstream: Upstream) -> InputGradients:
         *inputs, centroid, entropy, indices, level = ctx.saved_tensors
         found = kernels().backward(
             *inputs, ctx.gradient, upstream, ctx.needs_input_grad[:3], (centroid, entropy, indices), level
         )
-        return cast(eager.InputGradients, found)
+        return cast(InputGradients, found)
 
 
 class _OnceOnly(torch.autograd.Function):
@@ -122,7 +123,7 @@ class _OnceOnly(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, function: type[_Differentiable], of: Any, upstream: eager.Upstream, *tracked: Tensor | None
+        ctx: Any, function: type[_Differentiable], of: Any, upstream: Upstream, *tracked: Tensor | None
     ) -> tuple[Tensor | None, ...]:
         return tuple(function.differentiate(of, upstream))
 
@@ -172,7 +173,7 @@ def _(
     level = z.new_empty(0)
     if fused and not kernels().Tiles.choose(z, prototypes).resident:
         level = torch.empty(z.shape[1], z.shape[0], dtype=torch.float32, device=z.device)
-    return (*eager.empty_terms(z), level)
+    return (*empty_terms(z), level)
 
 
 @torch.library.custom_op(
@@ -191,11 +192,11 @@ def _backward(
     needed: list[bool],
     kept: list[Tensor],
 ) -> tuple[Tensor, ...]:
-    inputs = (z, prototypes, temperature, mask, cast(Gradient, gradient), eager.Upstream(*upstream))
+    inputs = (z, prototypes, temperature, mask, cast(Gradient, gradient), Upstream(*upstream))
     wanted = cast(tuple[bool, bool, bool], tuple(needed))
     if choose(cast(Backend, backend), z, prototypes).backend == "triton":
         *terms, level = kept
-        found = kernels().backward(*inputs, wanted, terms, level if level.numel() else None)
+        found = kernels().backward(*inputs, wanted, tuple(terms), level if level.numel() else None)
     else:
         found = eager.backward(*inputs, wanted)
     # an operator returns tensors only: an empty one stands for "not needed"

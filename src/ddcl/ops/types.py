@@ -31,6 +31,39 @@ class TokenTerms(NamedTuple):
     indices: Tensor  # (N, H)  argmin_k |z - p_k|^2
 
 
+class Upstream(NamedTuple):
+    """Gradients that arrive from above, None where an output was not used."""
+
+    centroid: Tensor | None
+    total: Tensor | None
+    reconstruction: Tensor | None
+    variance: Tensor | None
+    quantization: Tensor | None
+    entropy: Tensor | None
+
+
+class InputGradients(NamedTuple):
+    """Gradients handed down, None where an input needs none."""
+
+    z: Tensor | None
+    prototypes: Tensor | None
+    temperature: Tensor | None
+
+
 def arithmetic_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype the arithmetic is done in: float64 for float64, float32 for everything else."""
     return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def empty_terms(z: Tensor) -> TokenTerms:
+    """Uninitialised outputs for tokens ``z``."""
+    like = torch.empty(z.shape[:2], dtype=arithmetic_dtype(z.dtype), device=z.device)
+    return TokenTerms(
+        centroid=torch.empty_like(z, memory_format=torch.contiguous_format),
+        total=like,
+        reconstruction=torch.empty_like(like),
+        variance=torch.empty_like(like),
+        quantization=torch.empty_like(like),
+        entropy=torch.empty_like(like),
+        indices=torch.empty_like(like, dtype=torch.int64),
+    )

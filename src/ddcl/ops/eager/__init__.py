@@ -26,7 +26,7 @@ min d (theory: section 3, extended to every output):
     \partial T &= \textstyle\sum_k u_k \Delta_k / T^2
 """
 
-from ddcl.ops.eager.backward import InputGradients, Upstream, backward
-from ddcl.ops.eager.forward import empty_terms, forward
+from ddcl.ops.eager.backward import backward
+from ddcl.ops.eager.forward import forward
 
-__all__ = ["InputGradients", "Upstream", "backward", "empty_terms", "forward"]
+__all__ = ["backward", "forward"]

@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
 from ddcl.ops.eager.assigner import Assigner
 from ddcl.ops.eager.products import sum_of_rows
 from ddcl.ops.precision import without_autocast
-from ddcl.ops.types import Gradient, arithmetic_dtype
+from ddcl.ops.types import Gradient, InputGradients, Upstream, arithmetic_dtype
 from ddcl.shapes import Bool, Float
-
-
-class Upstream(NamedTuple):
-    """Gradients that arrive from above, None where an output was not used."""
-
-    centroid: Tensor | None
-    total: Tensor | None
-    reconstruction: Tensor | None
-    variance: Tensor | None
-    quantization: Tensor | None
-    entropy: Tensor | None
-
-
-class InputGradients(NamedTuple):
-    """Gradients handed down, None where an input needs none."""
-
-    z: Tensor | None
-    prototypes: Tensor | None
-    temperature: Tensor | None
 
 
 @without_autocast

@@ -10,22 +10,8 @@ from torch import Tensor
 from ddcl.ops.eager.assigner import LOG2_E, Assigner
 from ddcl.ops.eager.winners import has_fast_winners, winners
 from ddcl.ops.precision import without_autocast
-from ddcl.ops.types import TokenTerms, arithmetic_dtype
+from ddcl.ops.types import TokenTerms, empty_terms
 from ddcl.shapes import Bool, Float
-
-
-def empty_terms(z: Float[Tensor, "N H m"]) -> TokenTerms:
-    """Uninitialised outputs for tokens ``z``."""
-    like = torch.empty(z.shape[:2], dtype=arithmetic_dtype(z.dtype), device=z.device)
-    return TokenTerms(
-        centroid=torch.empty_like(z, memory_format=torch.contiguous_format),
-        total=like,
-        reconstruction=torch.empty_like(like),
-        variance=torch.empty_like(like),
-        quantization=torch.empty_like(like),
-        entropy=torch.empty_like(like),
-        indices=torch.empty_like(like, dtype=torch.int64),
-    )
 
 
 @without_autocast

@@ -78,11 +78,11 @@ def rounded(b_values, DTYPE: tl.constexpr):
     float16 has too small a range for gradients: its blocks are scaled by their largest entry.
     """
     b_scale = 1.0
-    if DTYPE == tl.float16:
+    if tl.float16 == DTYPE:
         b_scale = tl.max(tl.max(tl.abs(b_values), 1), 0)
         b_scale = tl.where(b_scale > 0, b_scale, 1.0)
         b_values = b_values / b_scale
-    if DTYPE == tl.bfloat16:
+    if tl.bfloat16 == DTYPE:
         b_values = b_values * CUT
     b_values = cut(b_values, DTYPE)
     return b_values.to(DTYPE), b_values * b_scale, b_scale
@@ -91,7 +91,7 @@ def rounded(b_values, DTYPE: tl.constexpr):
 @triton.jit
 def operand(b_values, DTYPE: tl.constexpr):
     """A gradient that came in ``DTYPE`` or was held in float32 for its range, as ``rounded`` gives it."""
-    if DTYPE == tl.float16 and b_values.dtype == tl.float32:
+    if tl.float16 == DTYPE and b_values.dtype == tl.float32:
         b_rounded, b_32, b_scale = rounded(b_values, DTYPE)
     else:
         b_rounded, b_32, b_scale = b_values.to(DTYPE), b_values.to(tl.float32), 1.0

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import cast
 
 import torch
 import triton
 from torch import Tensor
 
 from ddcl.ops.centring import bank_center
-from ddcl.ops.eager import InputGradients, Upstream, empty_terms
 from ddcl.ops.triton import backward_kernels, forward_kernels
 from ddcl.ops.triton.descriptors import can_describe, describe_bank, describe_numbers, describe_tokens
 from ddcl.ops.triton.tuning import Tile, Tiles, precision, programs, token_shares
-from ddcl.ops.types import Gradient, TokenTerms
+from ddcl.ops.types import Gradient, InputGradients, TokenTerms, Upstream, empty_terms
 
 
 class Bank:
@@ -44,7 +43,7 @@ class Bank:
         """Prototypes and their squared lengths as a kernel takes them that walks over the bank."""
         if not described:
             return self.points, self.norms
-        return describe_bank(self.points, tile.BK, tile.BM), describe_numbers(self.norms, tile.BK)
+        return describe_bank(self.points, tile.BK, tile.BM), describe_numbers(cast(Tensor, self.norms), tile.BK)
 
 
 def forward(
@@ -54,7 +53,7 @@ def forward(
     H, K, m = prototypes.shape
     N = z.shape[0]
     out = empty_terms(z)
-    tiles = Tiles.choose(z, prototypes)
+    tiles = Tiles.chosen(z, prototypes)
     level = None if tiles.resident else torch.empty(H, N, dtype=torch.float32, device=z.device)
     if not N:
         return out, level
@@ -86,7 +85,7 @@ def backward(
     gradient: Gradient,
     upstream: Upstream,
     needed: tuple[bool, bool, bool],
-    kept: Sequence[Tensor],
+    kept: tuple[Tensor, Tensor, Tensor],
     level: Tensor | None,
 ) -> InputGradients:
     """Gradients for tokens, prototypes and temperature together.
@@ -115,7 +114,7 @@ class _Backward:
     ) -> None:
         self.z, self.prototypes, self.temperature, self.mask = z, prototypes, temperature, _as_bytes(mask)
         self.full, self.upstream, self.needed = gradient == "full", upstream, needed
-        self.tiles = Tiles.choose(z, prototypes)
+        self.tiles = Tiles.chosen(z, prototypes)
         self.sizes = (z.shape[0], *prototypes.shape[1:], prototypes.shape[0])
         self.token_strides = (*z.stride(), *_temperature_strides(temperature))
         # in mode stop, q and with it the entropy are constants
@@ -199,12 +198,12 @@ class _Backward:
             upstream = up.centroid if effective is None else effective
             described = can_describe(m, tile.BM, self.z, upstream) and bank.can_describe(tile)
             z, arriving = _tokens(described, tile, self.z, upstream)
+            kept: tuple[object, object] = level, shift
             if described:
-                level = describe_numbers(level, tile.BN)
-                shift = None if shift is None else describe_numbers(shift, tile.BN)
+                kept = describe_numbers(level, tile.BN), None if shift is None else describe_numbers(shift, tile.BN)
             backward_kernels.prototypes[triton.cdiv(K, tile.BK), count, H](
                 z, *bank.blocks(described, tile), *self._other_inputs(bank),
-                indices, level, shift, arriving, *losses, shares,
+                indices, *kept, arriving, *losses, shares,
                 *strides, *_vector_strides(upstream), *self.term_strides, tokens,
                 TAIL=N % tile.BN != 0, **self.options(tile, described),
             )  # fmt: skip

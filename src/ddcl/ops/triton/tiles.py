@@ -49,7 +49,7 @@ def power_of_two(b_exponent):
 @triton.jit
 def cast(b_values, DTYPE: tl.constexpr):
     """Values rounded to a dtype; the interpreter, left to itself, would cut them."""
-    if INTERPRETED and DTYPE == tl.bfloat16 and b_values.dtype == tl.float32:
+    if INTERPRETED and tl.bfloat16 == DTYPE and b_values.dtype == tl.float32:
         b_bits = b_values.to(tl.int32, bitcast=True)
         b_values = ((b_bits + 32767 + ((b_bits >> 16) & 1)) & -65536).to(tl.float32, bitcast=True)
     return b_values.to(DTYPE)
@@ -62,9 +62,9 @@ def cut(b_values, DTYPE: tl.constexpr):
     For bfloat16 the rest is cut off, which costs one instruction and keeps NaN; scale by ``CUT`` before, to be right on
     average.
     """
-    if DTYPE == tl.bfloat16:
+    if tl.bfloat16 == DTYPE:
         b_values = (b_values.to(tl.int32, bitcast=True) & -65536).to(tl.float32, bitcast=True)
-    elif DTYPE == tl.float16:
+    elif tl.float16 == DTYPE:
         b_values = b_values.to(DTYPE).to(tl.float32)
     return b_values
 

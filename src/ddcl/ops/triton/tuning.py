@@ -25,7 +25,7 @@ class Tile:
     per_processor: int = 1  # programs on one multiprocessor, where a kernel chooses how many there are
     registers: int | None = None  # a bound for each thread, so that so many programs fit
 
-    def options(self, K: int, m: int) -> dict[str, object]:
+    def options(self, K: int, m: int) -> dict[str, int]:
         """As a kernel takes them for a bank of K prototypes of dimension m."""
         sizes = {"BN": self.BN, "BK": self.BK, "BM": self.BM, "RAGGED": K % self.BK != 0, "PADDED": m != self.BM}
         limits = {} if self.registers is None else {"maxnreg": self.registers}
@@ -86,7 +86,15 @@ class Tiles:
     def choose(z: Tensor, prototypes: Tensor) -> Tiles | None:
         """For these tokens and this bank; None where no tile fits the chip."""
         itemsize = max(z.element_size(), prototypes.element_size())
-        return _choose(prototypes.shape[1], prototypes.shape[2], itemsize, z.device)
+        return _choose(int(prototypes.shape[1]), int(prototypes.shape[2]), itemsize, z.device)
+
+    @staticmethod
+    def chosen(z: Tensor, prototypes: Tensor) -> Tiles:
+        """The same, for sizes that the dispatcher has let through."""
+        tiles = Tiles.choose(z, prototypes)
+        if tiles is None:
+            raise RuntimeError(f"no block of {prototypes.shape[2]} dimensions fits the shared memory of this GPU")
+        return tiles
 
 
 def precision(z: Tensor, tile: Tile) -> str:
@@ -115,10 +123,11 @@ def _choose(K: int, m: int, itemsize: int, device: torch.device) -> Tiles | None
             strict=True,
         )
     ]
-    if None in streamed:
+    fitting = [tile for tile in streamed if tile is not None]
+    if len(fitting) < len(streamed):
         return None
-    forward, tokens, bank = streamed
-    return Tiles(False, forward, tokens, tokens, bank)
+    outputs, tokens, bank = fitting
+    return Tiles(False, outputs, tokens, tokens, bank)
 
 
 def _resident_forward(BK: int, BM: int, itemsize: int) -> Tile:
@@ -159,7 +168,7 @@ def _streamed(BK: int, BM: int, itemsize: int) -> tuple[Tile, Tile, Tile]:
 
 def programs(z: Tensor, tile: Tile) -> int:
     """How many programs walk over the tokens together."""
-    return max(1, min(triton.cdiv(z.shape[0], tile.BN), _processors(z.device) * tile.per_processor))
+    return max(1, min(int(triton.cdiv(z.shape[0], tile.BN)), _processors(z.device) * tile.per_processor))
 
 
 def token_shares(z: Tensor, prototypes: Tensor, tile: Tile) -> tuple[int, int]:
@@ -173,11 +182,12 @@ def token_shares(z: Tensor, prototypes: Tensor, tile: Tile) -> tuple[int, int]:
 @lru_cache
 def _processors(device: torch.device) -> int:
     # the interpreter runs one program after the other: two are enough to see them work together
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 2
+    return int(torch.cuda.get_device_properties(device).multi_processor_count) if device.type == "cuda" else 2
 
 
 @lru_cache
 def _shared_memory(device: torch.device) -> int:
     if device.type != "cuda":
         return 2**30
-    return int(torch.cuda.get_device_properties(device).shared_memory_per_block_optin)
+    # an older PyTorch does not tell: what every GPU since Ampere has
+    return int(getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", 99 * 1024))
