@@ -28,7 +28,7 @@ def trace(step: Callable[[], None], steps: int, device: torch.device) -> list[di
     """Every event of a few steps as PyTorch's profiler writes them."""
     activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device.type == "cuda")
     step()
-    with profile(activities=activities) as profiler:
+    with profile(activities=activities, acc_events=True) as profiler:
         for _ in range(steps):
             step()
         if device.type == "cuda":

@@ -46,7 +46,7 @@ def finish(
     b_x = b_x.to(tl.float32)
     b_difference = b_x - b_mu
     if center is not None:
-        b_r, b_mu_squared = two_sums(b_difference * b_difference, b_mu * b_mu)
+        b_r, b_mu_squared = two_sums(b_difference * b_difference, b_mu * b_mu, DESCRIBED)
         # float32 tokens: the distance to the nearest from the difference, V from the smaller of two subtractions
         b_nearest = tl.load(
             bank + (i_h * K + b_index.to(tl.int64)) * m + i_m[None, :], mask=(i_m < m)[None, :], other=0.0
@@ -59,7 +59,7 @@ def finish(
         b_mu += tl.load(center + i_h * m + i_m, mask=i_m < m, other=0.0)[None, :]
     else:
         # tokens of half precision carry fewer digits than |x|^2 - max g loses
-        b_r, b_x_squared = two_sums(b_difference * b_difference, b_x * b_x)
+        b_r, b_x_squared = two_sums(b_difference * b_difference, b_x * b_x, DESCRIBED)
         b_min = tl.maximum(b_x_squared - b_best, 0.0)
         b_v = b_min - b_deficit - b_r
     b_v = tl.maximum(b_v, 0.0)
@@ -116,7 +116,7 @@ def resident(
         # the mixture is the one cut for the product: its weights sum to one and L = R + V holds for it exactly
         b_q = cut(b_q, b_x.dtype)
         b_mu = multiply(b_q.to(b_x.dtype), b_p, None, PRECISION)
-        b_z, b_deficit = two_sums(b_q, b_q * b_g)
+        b_z, b_deficit = two_sums(b_q, b_q * b_g, True)
         b_e = tl.sum(b_q * b_norm[None, :], 1, keep_dims=True) if center is not None else b_best
         finish(
             centroid, total, reconstruction, variance, quantization, entropy, indices, None, bank, center, mask,
@@ -162,7 +162,7 @@ def streamed(
         b_index = tl.where(b_top > b_best, nearest_of(b_g, i_k), b_index)
         b_g, b_q = weights(b_g, b_rate, (i_k < K)[None, :], RAGGED, BIAS)
         b_q = cut(b_q, b_x.dtype)
-        b_z_here, b_deficit_here = two_sums(b_q, b_q * b_g)
+        b_z_here, b_deficit_here = two_sums(b_q, b_q * b_g, True)
         b_deficit = (b_deficit + b_z * b_fall) * b_scale + b_deficit_here
         b_z = b_z * b_scale + b_z_here
         if center is not None:

@@ -87,9 +87,12 @@ def _add_both(a_1, b_1, a_2, b_2):
 
 
 @triton.jit
-def two_sums(b_a, b_b):
-    """Sums over the last axis, kept: of both at once, as the compiler would take each in a layout of its own."""
-    if INTERPRETED:  # which would add one number at a time
+def two_sums(b_a, b_b, TOGETHER: tl.constexpr):
+    """Sums over the last axis, kept; ``TOGETHER`` where the compiler would take each in a layout of its own.
+
+    Where tokens come through pointers it would, together, move everything into the layout of the loads.
+    """
+    if INTERPRETED or not TOGETHER:  # the interpreter would add one number at a time
         b_a, b_b = tl.sum(b_a, 1), tl.sum(b_b, 1)
     else:
         b_a, b_b = tl.reduce((b_a, b_b), 1, _add_both)

@@ -174,7 +174,9 @@ def programs(z: Tensor, tile: Tile) -> int:
 def token_shares(z: Tensor, prototypes: Tensor, tile: Tile) -> tuple[int, int]:
     """Into how many parts the tokens are cut to fill the machine with blocks of prototypes, and tokens in a part."""
     blocks = triton.cdiv(prototypes.shape[1], tile.BK) * prototypes.shape[0]
-    count = max(1, min(_processors(z.device) * tile.per_processor // blocks, triton.cdiv(z.shape[0], tile.BN)))
+    wanted = _processors(z.device) * tile.per_processor // blocks
+    affordable = z.nbytes // (2 * 4 * prototypes.numel())  # parts of the gradient, in float32, in half of what z takes
+    count = max(1, min(wanted, affordable, triton.cdiv(z.shape[0], tile.BN)))
     tokens = triton.cdiv(triton.cdiv(z.shape[0], count), tile.BN) * tile.BN
     return triton.cdiv(z.shape[0], tokens), tokens
 
