@@ -37,13 +37,13 @@ def choose(
         raise ValueError(f"backend: got {backend!r}, expected one of {', '.join(map(repr, BACKENDS))}")
     if backend not in ("auto", "triton"):
         return Choice(backend, "asked for by name")
+    if backend == "auto" and z is not None and z.device.type != "cuda":  # before Triton is loaded
+        return Choice("eager", f"fused kernels run on NVIDIA GPUs, and z is on {z.device.type}")
     hindrance = _hindrance(z, prototypes)
     if backend == "triton":
         if hindrance is not None:
             raise RuntimeError(f"backend 'triton' cannot run this: {hindrance}; backend='auto' takes what can")
         return Choice("triton", "asked for by name")
-    if z is not None and z.device.type == "cpu":  # even where they could be interpreted
-        return Choice("eager", "fused kernels run on NVIDIA GPUs, and z is on the CPU")
     if hindrance is not None:
         return Choice("eager", hindrance)
     return Choice("triton", "fused kernels: one pass over the tokens")
@@ -69,7 +69,7 @@ def _hindrance(z: Tensor | None, prototypes: Tensor | None) -> str | None:
 
 def _unfit_device(device: torch.device) -> str | None:
     if device.type == "cpu":
-        return None if kernels().INTERPRETED.value else "fused kernels run on NVIDIA GPUs, and z is on the CPU"
+        return None if kernels().INTERPRETED.value else "fused kernels run on NVIDIA GPUs, and z is on cpu"
     if device.type != "cuda":
         return f"fused kernels run on NVIDIA GPUs, and z is on {device.type}"
     if not torch.cuda.is_available():

@@ -10,7 +10,7 @@ import triton
 from torch import Tensor
 
 from ddcl.ops.centring import bank_center
-from ddcl.ops.triton import backward_kernels, forward_kernels
+from ddcl.ops.triton import backward_resident, backward_streamed, forward_kernels
 from ddcl.ops.triton.descriptors import can_describe, describe_bank, describe_numbers, describe_tokens
 from ddcl.ops.triton.tuning import Tile, Tiles, precision, programs, token_shares
 from ddcl.ops.types import Gradient, InputGradients, TokenTerms, Upstream, empty_terms
@@ -149,7 +149,7 @@ class _Backward:
         up = self.upstream
         described = can_describe(self.sizes[2], tile.BM, self.z, up.centroid, d_z)
         tokens, arriving, leaving = _tokens(described, tile, self.z, up.centroid, d_z)
-        backward_kernels.resident[grid](
+        backward_resident.resident[grid](
             tokens, bank.points, bank.center, self.temperature, self.mask,
             arriving, up.total, up.reconstruction, up.variance, up.quantization, self.entropy, leaving, shares, d_t,
             *self.sizes, *self.token_strides, *_vector_strides(up.centroid), *self.term_strides,
@@ -170,7 +170,7 @@ class _Backward:
             dtype = torch.float32 if bank.points.dtype == torch.float16 else bank.points.dtype
             effective = torch.empty(self.z.shape, dtype=dtype, device=self.z.device)
             tile = self.tiles.forward
-            backward_kernels.effective_gradient[triton.cdiv(N, tile.BN), H](
+            backward_streamed.effective_gradient[triton.cdiv(N, tile.BN), H](
                 self.z, *bank.blocks(False, tile), *self._other_inputs(bank), level,
                 up.centroid, up.reconstruction, up.variance, effective,
                 *strides, *_vector_strides(up.centroid), *self.term_strides[2:6],
@@ -184,7 +184,7 @@ class _Backward:
             moved = (self.z, centroid, up.centroid, effective, d_z)
             described = can_describe(m, tile.BM, *moved) and bank.can_describe(tile)
             z, mu, arriving, shifted, leaving = _tokens(described, tile, *moved)
-            backward_kernels.tokens[triton.cdiv(N, tile.BN), H](
+            backward_streamed.tokens[triton.cdiv(N, tile.BN), H](
                 z, *bank.blocks(described, tile), *self._other_inputs(bank),
                 mu, entropy, indices, level, arriving, shifted, *losses, leaving, d_t, shift,
                 *strides, *_vector_strides(up.centroid), *self.term_strides, **self.options(tile, described),
@@ -201,7 +201,7 @@ class _Backward:
             kept: tuple[object, object] = level, shift
             if described:
                 kept = describe_numbers(level, tile.BN), None if shift is None else describe_numbers(shift, tile.BN)
-            backward_kernels.prototypes[triton.cdiv(K, tile.BK), count, H](
+            backward_streamed.prototypes[triton.cdiv(K, tile.BK), count, H](
                 z, *bank.blocks(described, tile), *self._other_inputs(bank),
                 indices, *kept, arriving, *losses, shares,
                 *strides, *_vector_strides(upstream), *self.term_strides, tokens,
