@@ -35,7 +35,7 @@ def outputs(given: list[Tensor], backend: str, weights: Tensor) -> list[Tensor]:
     grads = torch.autograd.grad(
         (terms.centroid, terms.total.mean()), given[:2], (weights, torch.ones((), device="cuda"))
     )
-    return [*terms[:-1], *grads]
+    return [x.detach() for x in (*terms[:-1], *grads)]
 
 
 @pytest.mark.parametrize(

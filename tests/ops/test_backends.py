@@ -140,7 +140,7 @@ def test_the_eager_backend_never_holds_more_of_n_by_k_than_a_block(N, K, monkeyp
     monkeypatch.setattr(registration, "KEPT_NUMBERS", 0)
     z = torch.randn(N, 1, 3, requires_grad=True)
     prototypes = torch.randn(1, K, 3, requires_grad=True)
-    with torch.profiler.profile(profile_memory=True, record_shapes=True) as profile:
+    with torch.profiler.profile(profile_memory=True, record_shapes=True, acc_events=True) as profile:
         terms = ops.readout(z, prototypes, torch.ones(1, 1), None, "full", "eager")
         (terms.total.mean() + terms.centroid.sum()).backward()
     largest = max((size for event in profile.events() for size in _sizes(event.input_shapes)), default=0)

@@ -156,7 +156,8 @@ def token_block(
     b_x = vectors(z, mask, start, i_n, i_m, i_h, b_keep, m, z_n, z_h, z_m, PADDED, DESCRIBED, AGAIN)
     if center is not None:
         b_center = tl.load(center + i_h * m + i_m, mask=i_m < m, other=0.0)
-        b_x = tl.where(b_keep[:, None], b_x - b_center[None, :], 0.0)
+        # a product, not tl.where: Triton 3.9 cannot move a mask from one layout to another here
+        b_x -= b_center[None, :] * b_keep.to(tl.float32)[:, None]
     return b_x
 
 
