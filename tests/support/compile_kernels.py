@@ -32,8 +32,17 @@ BLOCK = {"BN": 64, "BK": 32, "BM": 32}
 def compile_kernel(kernel: triton.JITFunction, dtype: str, capability: int, described: bool) -> None:
     constants = {
         **BLOCK,
-        **{"RAGGED": True, "PADDED": not described, "DESCRIBED": described, "FULL": True, "TAIL": True},
-        **{"PRECISION": "tf32x3", "STAGES": 1 if dtype == "fp32" else 2, "z_m": 1, "g_m": 1, "t_n": None, "l_n": None},
+        "RAGGED": True,
+        "PADDED": not described,
+        "DESCRIBED": described,
+        "FULL": True,
+        "TAIL": True,
+        "PRECISION": "tf32x3",
+        "STAGES": 1 if dtype == "fp32" else 2,
+        "z_m": 1,
+        "g_m": 1,
+        "t_n": None,
+        "l_n": None,
     }
     if dtype != "fp32":
         constants["center"] = None
