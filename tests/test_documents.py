@@ -77,6 +77,29 @@ def test_the_speed_table_in_the_readme_is_the_committed_record():
         assert shown == [*expected, f"{float(cells[2]['memory_ratio_to_eager']):.1f}"]
 
 
+def test_the_gpu_table_in_the_readme_is_the_committed_record():
+    with (ROOT / "results" / "kernels.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["item"] == "whole" and row["median_ms"]]
+    record = {(r["candidate"], int(r["N"]), int(r["m"]), int(r["K"]), r["kind"], r["timed_by"]): r for r in rows}
+    lines = re.findall(
+        r"^\| 2\^(\d+), (\d+), (\d+) \| (.+) \| (.+) \| (.+) \|$", (ROOT / "README.md").read_text(), re.M
+    )
+    assert len(lines) == 7
+    for power, m, K, *shown in lines:
+        size = (2 ** int(power), int(m), int(K))
+        expected = []
+        for kind in ("forward", "forward+backward"):
+            ours = record[("operation:triton", *size, kind, "graph")]
+            time, floor = float(ours["median_ms"]), float(ours["floor_ms"])
+            compiled = record.get(("compiled", *size, kind, "graph"))
+            ratio = f"{float(compiled['median_ms']) / time:.1f}" if compiled else "-"
+            expected.append(f"{time:.3f} ms, {100 * floor / time:.0f} %, {ratio}")
+        ours = record[("operation:triton", *size, "forward+backward", "graph")]
+        others = [record[(name, *size, "forward+backward", "events")] for name in ("plain", "vq-ema")]
+        memory = [f"{float(ours['memory_ratio']):.2f}", *(f"{float(row['memory_ratio']):.0f}" for row in others)]
+        assert shown == [*expected, ", ".join(memory)]
+
+
 def test_the_collapse_table_in_the_readme_is_the_committed_record():
     from ddcl.experiments.collapse import battery
 

@@ -1,5 +1,6 @@
 """Stateless mathematics: tensors in, tensors out."""
 
+from ddcl.functional.backends import backend_for
 from ddcl.functional.batches import Batches
 from ddcl.functional.criticality import CRITICAL_FACTOR, Covariance, covariance, critical_temperature
 from ddcl.functional.decomposition import Decomposition
@@ -54,6 +55,7 @@ __all__ = [
     "TimeScales",
     "Usage",
     "assignments",
+    "backend_for",
     "barrier",
     "barrier_strength",
     "cell_moments",

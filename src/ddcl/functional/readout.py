@@ -92,7 +92,9 @@ def readout(
             in masked tokens never reaches an output or a gradient, even if it is NaN. If every token is
             masked the losses are 0, with gradient 0.
         backend: ``"auto"``, or one by name: ``"reference"`` (the formulas as written, differentiable to any order,
-            N x K x m memory) or ``"eager"`` (blocks of tokens, O(N m) memory, differentiable once).
+            N x K x m memory), ``"eager"`` (blocks of tokens, O(N m) memory, differentiable once, any device) or
+            ``"triton"`` (fused kernels for NVIDIA GPUs, likewise). :func:`backend_for` tells which ``"auto"`` takes,
+            and why.
         check_values: whether to look at a temperature tensor on a GPU, which waits for the GPU. False spares that
             where T is known to be positive; on the CPU, where looking is free, T is checked in any case.
 

@@ -67,6 +67,7 @@ def _hindrance(z: Tensor | None, prototypes: Tensor | None) -> str | None:
     return None
 
 
+@lru_cache  # asking the driver at every call would take longer than launching a kernel
 def _unfit_device(device: torch.device) -> str | None:
     if device.type == "cpu":
         return None if kernels().INTERPRETED.value else "fused kernels run on NVIDIA GPUs, and z is on cpu"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -42,6 +44,7 @@ def describe_numbers(values: Tensor, count: int) -> object:
     return TensorDescriptor(values, [values.numel()], [1], [count])
 
 
+@lru_cache
 def _has_engine(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.get_device_capability(device)[0] >= 9
 

@@ -6,13 +6,12 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import cast
 
 import torch
-import triton
 from torch import Tensor
 
 from ddcl.ops.centring import bank_center
 from ddcl.ops.triton import backward_resident, backward_streamed, forward_kernels
 from ddcl.ops.triton.descriptors import can_describe, describe_bank, describe_numbers, describe_tokens
-from ddcl.ops.triton.tuning import Tile, Tiles, precision, programs, token_shares
+from ddcl.ops.triton.tuning import Tile, Tiles, blocks_of, precision, programs, token_shares
 from ddcl.ops.types import Gradient, InputGradients, TokenTerms, Upstream, empty_terms
 
 
@@ -70,7 +69,7 @@ def forward(
                 tokens, bank.points, bank.center, temperature, _as_bytes(mask), *terms, *sizes, **options
             )
         else:
-            forward_kernels.streamed[triton.cdiv(N, tile.BN), H](
+            forward_kernels.streamed[blocks_of(N, tile.BN), H](
                 tokens, *bank.blocks(described, tile), bank.center, temperature, _as_bytes(mask),
                 *terms, level, *sizes, **options,
             )  # fmt: skip
@@ -170,7 +169,7 @@ class _Backward:
             dtype = torch.float32 if bank.points.dtype == torch.float16 else bank.points.dtype
             effective = torch.empty(self.z.shape, dtype=dtype, device=self.z.device)
             tile = self.tiles.forward
-            backward_streamed.effective_gradient[triton.cdiv(N, tile.BN), H](
+            backward_streamed.effective_gradient[blocks_of(N, tile.BN), H](
                 self.z, *bank.blocks(False, tile), *self._other_inputs(bank), level,
                 up.centroid, up.reconstruction, up.variance, effective,
                 *strides, *_vector_strides(up.centroid), *self.term_strides[2:6],
@@ -184,7 +183,7 @@ class _Backward:
             moved = (self.z, centroid, up.centroid, effective, d_z)
             described = can_describe(m, tile.BM, *moved) and bank.can_describe(tile)
             z, mu, arriving, shifted, leaving = _tokens(described, tile, *moved)
-            backward_streamed.tokens[triton.cdiv(N, tile.BN), H](
+            backward_streamed.tokens[blocks_of(N, tile.BN), H](
                 z, *bank.blocks(described, tile), *self._other_inputs(bank),
                 mu, entropy, indices, level, arriving, shifted, *losses, leaving, d_t, shift,
                 *strides, *_vector_strides(up.centroid), *self.term_strides, **self.options(tile, described),
@@ -201,7 +200,7 @@ class _Backward:
             kept: tuple[object, object] = level, shift
             if described:
                 kept = describe_numbers(level, tile.BN), None if shift is None else describe_numbers(shift, tile.BN)
-            backward_streamed.prototypes[triton.cdiv(K, tile.BK), count, H](
+            backward_streamed.prototypes[blocks_of(K, tile.BK), count, H](
                 z, *bank.blocks(described, tile), *self._other_inputs(bank),
                 indices, *kept, arriving, *losses, shares,
                 *strides, *_vector_strides(upstream), *self.term_strides, tokens,

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
-import triton
 from torch import Tensor
 
 SMALLEST = 16  # rows and columns that a product on the chip needs
@@ -107,7 +106,7 @@ def precision(z: Tensor, tile: Tile) -> str:
 @lru_cache
 def _choose(K: int, m: int, itemsize: int, device: torch.device) -> Tiles | None:
     room = _shared_memory(device)
-    BM, BK = max(SMALLEST, triton.next_power_of_2(m)), max(SMALLEST, triton.next_power_of_2(K))
+    BM, BK = max(SMALLEST, _power_of_two(m)), max(SMALLEST, _power_of_two(K))
     if itemsize == 4 and BM <= WIDEST_IN_THREE:
         itemsize = 8  # in three products, each number is held in two parts
     if BK <= 64 and BM <= 128:
@@ -166,19 +165,29 @@ def _streamed(BK: int, BM: int, itemsize: int) -> tuple[Tile, Tile, Tile]:
     return wide, replace(wide, BK=min(BK, 64)), Tile(64, min(BK, 128), BM, warps=8, per_processor=2)
 
 
+def blocks_of(count: int, size: int) -> int:
+    """How many blocks cover so many; Triton's own function for it takes longer than a launch."""
+    return -(-count // size)
+
+
+def _power_of_two(count: int) -> int:
+    """The least power of two that is not smaller."""
+    return 1 << (count - 1).bit_length()
+
+
 def programs(z: Tensor, tile: Tile) -> int:
     """How many programs walk over the tokens together."""
-    return max(1, min(int(triton.cdiv(z.shape[0], tile.BN)), _processors(z.device) * tile.per_processor))
+    return max(1, min(blocks_of(z.shape[0], tile.BN), _processors(z.device) * tile.per_processor))
 
 
 def token_shares(z: Tensor, prototypes: Tensor, tile: Tile) -> tuple[int, int]:
     """Into how many parts the tokens are cut to fill the machine with blocks of prototypes, and tokens in a part."""
-    blocks = triton.cdiv(prototypes.shape[1], tile.BK) * prototypes.shape[0]
+    blocks = blocks_of(prototypes.shape[1], tile.BK) * prototypes.shape[0]
     wanted = _processors(z.device) * tile.per_processor // blocks
     affordable = z.nbytes // (2 * 4 * prototypes.numel())  # parts of the gradient, in float32, in half of what z takes
-    count = max(1, min(wanted, affordable, triton.cdiv(z.shape[0], tile.BN)))
-    tokens = triton.cdiv(triton.cdiv(z.shape[0], count), tile.BN) * tile.BN
-    return triton.cdiv(z.shape[0], tokens), tokens
+    count = max(1, min(wanted, affordable, blocks_of(z.shape[0], tile.BN)))
+    tokens = blocks_of(blocks_of(z.shape[0], count), tile.BN) * tile.BN
+    return blocks_of(z.shape[0], tokens), tokens
 
 
 @lru_cache
