@@ -93,7 +93,7 @@ def test_the_tests_of_a_checkout_are_run(line, green, tmp_path):
     (folder / "test_one.py").write_text(f"def test_one():\n    {line}\n")
     verdict = suite.run_tests(tmp_path)
     assert verdict.green == green
-    assert ("1 passed" if green else "1 failed") in verdict.line
+    assert ("1 passed" if green else "FAILED tests/ops/test_one.py::test_one") in verdict.line
 
 
 def test_without_a_checkout_or_pytest_there_are_no_tests_to_run(tmp_path, monkeypatch):
