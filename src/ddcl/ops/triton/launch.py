@@ -14,6 +14,8 @@ from ddcl.ops.triton.descriptors import can_describe, describe_bank, describe_nu
 from ddcl.ops.triton.tuning import Tile, Tiles, blocks_of, precision, programs, token_shares
 from ddcl.ops.types import Gradient, InputGradients, TokenTerms, Upstream, empty_terms
 
+FARTHEST_ROW = 2**22  # numbers from one token to the next; a block has at most 128 tokens
+
 
 class Bank:
     """A bank as the kernels take it: contiguous, and for float32 centred, as its digits would go into the offset.
@@ -52,6 +54,7 @@ def forward(
     H, K, m = prototypes.shape
     N = z.shape[0]
     out = empty_terms(z)
+    z = _addressable(z)
     tiles = Tiles.chosen(z, prototypes)
     level = None if tiles.resident else torch.empty(H, N, dtype=torch.float32, device=z.device)
     if not N:
@@ -111,6 +114,9 @@ class _Backward:
         upstream: Upstream,
         needed: tuple[bool, bool, bool],
     ) -> None:
+        z = _addressable(z)
+        if upstream.centroid is not None:
+            upstream = upstream._replace(centroid=_addressable(upstream.centroid))
         self.z, self.prototypes, self.temperature, self.mask = z, prototypes, temperature, _as_bytes(mask)
         self.full, self.upstream, self.needed = gradient == "full", upstream, needed
         self.tiles = Tiles.chosen(z, prototypes)
@@ -236,6 +242,12 @@ class _Backward:
 def _tokens(described: bool, tile: Tile, *tensors: Tensor | None) -> list[object]:
     """Tensors (N, H, m) as a kernel takes them."""
     return [describe_tokens(tensor, tile.BN, tile.BM) if described else tensor for tensor in tensors]
+
+
+def _addressable(vectors: Tensor) -> Tensor:
+    """(N, H, m) in rows whose numbers lie side by side, or are all one, near enough for steps of 32 bits in a block."""
+    row, _, number = vectors.stride()
+    return vectors if number in (0, 1) and row < FARTHEST_ROW else vectors.contiguous()
 
 
 def _as_bytes(mask: Tensor | None) -> Tensor | None:
