@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from benchmarks.collection import no_collection
+from ddcl.experiments.kernels.timing import Timing, summarise
 
 
 @dataclass(frozen=True)
@@ -19,22 +18,6 @@ class Plan:
     least: int = 7
     most: int = 50
     seconds: float = 2.0
-
-
-class Timing(NamedTuple):
-    """The spread of repeated measurements, in the unit they were given in."""
-
-    median: float
-    p10: float
-    p90: float
-    repeats: int
-
-
-def summarise(values: list[float]) -> Timing:
-    """Median, 10th and 90th percentile."""
-    # a single value is its own percentile; statistics.quantiles wants two
-    tenths = statistics.quantiles(values * 2 if len(values) == 1 else values, n=10, method="inclusive")
-    return Timing(statistics.median(values), tenths[0], tenths[-1], len(values))
 
 
 def time_side_by_side(

@@ -70,7 +70,7 @@ def rms(values: Tensor) -> float:
     return float(values.square().mean().sqrt())
 
 
-def check(given: Case, gradient: str, dtype: torch.dtype) -> None:
+def assert_as_exact_as_float32_rounded(given: Case, gradient: str, dtype: torch.dtype) -> None:
     """At most 4 times the error of a float32 run rounded to the dtype, in RMS, for every output and gradient."""
     N, H, m = given.z.shape
     exact = run(given, "reference", gradient, torch.float64)
@@ -95,22 +95,22 @@ def check(given: Case, gradient: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", RESIDENT + STREAMED, ids=str)
 def test_outputs_and_gradients_of_all_terms_together(shape, dtype, gradient):
-    check(case(shape, dtype), gradient, dtype)
+    assert_as_exact_as_float32_rounded(case(shape, dtype), gradient, dtype)
 
 
 @pytest.mark.parametrize("gradient", ops.GRADIENTS)
 @pytest.mark.parametrize("names", [(name,) for name in TERMS] + [("centroid", "total")], ids=" ".join)
 @pytest.mark.parametrize("shape", [RESIDENT[1], STREAMED[0]], ids=str)
 def test_gradients_of_each_term_alone(shape, names, gradient):
-    check(case(shape, torch.bfloat16, names=names), gradient, torch.bfloat16)
-    check(case(shape, torch.float32, names=names), gradient, torch.float32)
+    assert_as_exact_as_float32_rounded(case(shape, torch.bfloat16, names=names), gradient, torch.bfloat16)
+    assert_as_exact_as_float32_rounded(case(shape, torch.float32, names=names), gradient, torch.float32)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", [RESIDENT[2], STREAMED[1]], ids=str)
 @pytest.mark.parametrize("per_token", [False, True])
 def test_masks_and_a_temperature_for_each_token(shape, per_token, dtype):
-    check(case(shape, dtype, per_token=per_token, masked=True), "full", dtype)
+    assert_as_exact_as_float32_rounded(case(shape, dtype, per_token=per_token, masked=True), "full", dtype)
 
 
 @pytest.mark.parametrize("shape", [RESIDENT[1], STREAMED[0]], ids=str)

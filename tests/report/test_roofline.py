@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
-
 import pytest
 
 from ddcl.experiments.kernels.record import append, blank
@@ -99,14 +97,7 @@ def test_another_file_type_is_refused_by_name(record, tmp_path):
         draw_roofline(record, tmp_path / "roofline.gif")
 
 
-def test_without_matplotlib_the_message_names_the_extra(record, monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name.split(".")[0] == "matplotlib":
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+@pytest.mark.usefixtures("_without_matplotlib")
+def test_without_matplotlib_the_message_names_the_extra(record):
     with pytest.raises(ImportError, match=r"pip install 'ddcl\[report\]'"):
         draw_roofline(record)

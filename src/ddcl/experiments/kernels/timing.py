@@ -33,7 +33,7 @@ QUICK = Plan(warmup=1, least=2, most=2)
 
 
 class Timing(NamedTuple):
-    """Median, 10th and 90th percentile, in milliseconds."""
+    """The spread of repeated measurements, in the unit they were given in."""
 
     median: float
     p10: float
@@ -42,8 +42,9 @@ class Timing(NamedTuple):
 
 
 def summarise(values: Sequence[float]) -> Timing:
-    """The spread of repeated measurements."""
-    tenths = statistics.quantiles(values, n=10, method="inclusive")
+    """Median, 10th and 90th percentile."""
+    # a single value is its own percentile; statistics.quantiles wants two
+    tenths = statistics.quantiles([*values] * 2 if len(values) == 1 else values, n=10, method="inclusive")
     return Timing(statistics.median(values), tenths[0], tenths[-1], len(values))
 
 
