@@ -20,6 +20,7 @@ FLOORS = [
     ["data", "rivals"],
     ["experiments"],
     ["report"],
+    ["commands"],
     ["cli"],
     ["__main__"],
 ]

@@ -1,0 +1,35 @@
+"""How well clusters match classes: the three figures the paper reports, and the share of each cluster's main class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ddcl.experiments.accuracy import accuracy
+
+
+def cluster_scores(found: Sequence[int] | np.ndarray, labels: Sequence[int] | np.ndarray) -> dict[str, float]:
+    """ACC by the Hungarian method, NMI, ARI and purity.
+
+    With more clusters than classes ACC leaves the surplus unmatched, so purity, which lets several clusters share a
+    class, says more.
+    """
+    try:
+        from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+    except ImportError as error:
+        raise ImportError("scores of clusters need scikit-learn: pip install 'ddcl[text]'") from error
+    found, labels = np.asarray(found), np.asarray(labels)
+    return {
+        "acc": accuracy(found, labels),
+        "nmi": float(normalized_mutual_info_score(labels, found)),
+        "ari": float(adjusted_rand_score(labels, found)),
+        "purity": purity(found, labels),
+    }
+
+
+def purity(found: np.ndarray, labels: np.ndarray) -> float:
+    """Share of items in the main class of their cluster."""
+    table = np.zeros((int(found.max()) + 1, int(labels.max()) + 1), dtype=np.int64)
+    np.add.at(table, (found, labels), 1)
+    return float(table.max(1).sum() / len(labels))

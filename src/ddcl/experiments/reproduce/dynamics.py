@@ -1,0 +1,60 @@
+"""A training run as the record wants it: the library's own figures, epoch by epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ddcl.training import Progress
+
+KEPT = (
+    "total",
+    "reconstruction",
+    "variance",
+    "quantization",
+    "entropy",
+    "relative_entropy",
+    "separation",
+    "relative_separation",
+    "usage",
+    "perplexity",
+    "paper_usage",
+    "distinct",
+    "soft_perplexity",
+    "soft_hard_gap",
+    "relative_temperature",
+    "relative_trace",
+)
+"""Figures of :class:`ddcl.CollapseMonitor` that the pictures and tables show, those that are there."""
+
+
+class Watch:
+    """A callback of the Trainer that also scores the model, every so many epochs."""
+
+    def __init__(self, score: Callable[[], Mapping[str, float]] | None = None, *, every: int = 1) -> None:
+        self.score, self.every = score, every
+        self.epochs: dict[str, list[float]] = {"epoch": []}
+
+    def __call__(self, progress: Progress) -> None:
+        """Called after each epoch; kept where the banks were measured."""
+        if not progress.metrics:
+            return
+        # with several banks a figure is called bank/head/name
+        row = {name: value for name, value in progress.metrics.items() if name.rpartition("/")[2] in KEPT}
+        row["loss"] = progress.loss
+        if self.score is not None:
+            row |= self.score()
+        self.add(progress.epoch, row)
+
+    def add(self, epoch: int, row: Mapping[str, Any]) -> None:
+        """One more epoch; a figure that is missing somewhere is missing everywhere."""
+        self.epochs["epoch"].append(epoch)
+        for name, value in row.items():
+            self.epochs.setdefault(name, []).append(float(value))
+
+
+def best(epochs: Mapping[str, Sequence[float]], metric: str) -> tuple[float, int]:
+    """The largest value of a figure over a run, and its epoch: what the paper calls best epoch."""
+    found = list(epochs[metric])
+    where = max(range(len(found)), key=found.__getitem__)
+    return found[where], int(epochs["epoch"][where])
