@@ -15,8 +15,8 @@ from ddcl.experiments.reproduce.summary import table
 
 _LISTED = "\n".join(f"  {name:<11} {entry.purpose}" for name, entry in STUDIES.items())
 DESCRIPTION = f"""\
-Run a table or figure of the paper again: its recipe, the library's defaults and honest baselines, over seeds, beside the
-figures the paper reports.
+Run a table or figure of the paper again: its recipe, the library's defaults and honest baselines, over seeds, beside
+the figures the paper reports.
 
 {_LISTED}
 

@@ -63,7 +63,8 @@ def save_arrays(run: Run, result: Result, folder: Path) -> None:
     """What pictures need, one file per run."""
     if result.arrays:
         folder.mkdir(parents=True, exist_ok=True)
-        np.savez_compressed(folder / array_file(run.case, run.method, run.seed), **dict(result.arrays))
+        arrays: dict[str, Any] = dict(result.arrays)
+        np.savez_compressed(folder / array_file(run.case, run.method, run.seed), **arrays)
 
 
 def load_arrays(folder: Path, case: str, method: str, seed: int = 0) -> dict[str, np.ndarray]:

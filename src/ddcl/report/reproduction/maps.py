@@ -48,7 +48,8 @@ def draw_map(
     for axes, (name, groups, names) in zip(np.atleast_1d(figure.subplots(1, len(panels))), panels, strict=True):
         _points(axes, points, groups, names)
         if prototypes is not None:
-            axes.scatter(*prototypes.T, marker="*", s=150, color="white", edgecolor=INK, linewidth=1.1, zorder=3)
+            x, y = prototypes.T
+            axes.scatter(x, y, marker="*", s=150, color="white", edgecolor=INK, linewidth=1.1, zorder=3)
         plain(axes, title=name, x=axes_names[0], y=axes_names[1])
     figure.suptitle(title, color=INK)
     if path is not None:
@@ -65,6 +66,7 @@ def _points(axes: Axes, points: np.ndarray, groups: np.ndarray, names: Sequence[
         chosen = groups == group
         label = names[group] if names is not None else None
         # thousands of points as vectors would make files of megabytes
-        axes.scatter(*points[chosen].T, s=7, color=tones(group % tones.N), alpha=0.7, label=label, rasterized=True)
+        x, y = points[chosen].T
+        axes.scatter(x, y, s=7, color=tones(group % tones.N), alpha=0.7, label=label, rasterized=True)
     if names is not None:
         axes.legend(frameon=False, fontsize=8, markerscale=2)
