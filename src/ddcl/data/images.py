@@ -31,9 +31,9 @@ def load_images(name: str, split: str = "train") -> ImageSet:
     """An image set by name: cifar10 (32x32, three colours), mnist (28x28) or digits (8x8, values 0 to 16).
 
     The data folder (``DDCL_DATA``) is looked into first: ``NAME/SPLIT.npz`` with the arrays ``x`` and ``y``, for the
-    training split of cifar10 ``train_0.npz`` to ``train_4.npz``. What is not there comes from its public home, where the
-    package that fetches it is installed and the network can be reached. The digits come with scikit-learn and have one
-    split, "train".
+    training split of cifar10 ``train_0.npz`` to ``train_4.npz``. What is not there comes from its public home, where
+    the package that fetches it is installed and the network can be reached. The digits come with scikit-learn and have
+    one split, "train".
 
     Args:
         name: of the set.
