@@ -29,8 +29,9 @@ def _straight_through(K: int, dim: int, **options: Any) -> nn.Module:
 
 
 def _ema(K: int, dim: int, **options: Any) -> nn.Module:
-    options = {"rotation_trick": False, "decay": 0.9, "commitment_weight": 1.0, **options}
-    quantiser: nn.Module = _package().VectorQuantize(dim, K, kmeans_init=True, threshold_ema_dead_code=2, **options)
+    kept_alive = {"kmeans_init": True, "threshold_ema_dead_code": 2}
+    options = {"rotation_trick": False, "decay": 0.9, "commitment_weight": 1.0, **kept_alive, **options}
+    quantiser: nn.Module = _package().VectorQuantize(dim, K, **options)
     return quantiser
 
 

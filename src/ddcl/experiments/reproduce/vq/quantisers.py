@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -68,9 +68,9 @@ class Quantiser(nn.Module):
 class Rival(Quantiser):
     """One of vector-quantize-pytorch's."""
 
-    def __init__(self, kind: str, num_codes: int, dim: int) -> None:
+    def __init__(self, kind: str, num_codes: int, dim: int, **options: Any) -> None:
         super().__init__()
-        self.quantiser = RivalQuantizer(kind, num_codes, dim)
+        self.quantiser = RivalQuantizer(kind, num_codes, dim, **options)
         self.num_codes = self.quantiser.num_codes
 
     def forward(self, z: Tensor) -> Coded:
@@ -104,18 +104,22 @@ class _Ours(Quantiser):
 class Default(_Ours):
     """The library's: hard codes, straight-through to the encoder, the bank by running soft k-means, T below T_K."""
 
-    REVIVE, REST = 0.3, 0.9
-    """What counts as too light a cell; from when on nothing is revived any more."""
+    REST = 0.9
+    """From this share of a run on nothing is revived any more."""
 
-    def __init__(self, num_codes: int, dim: int, momentum: float = 0.95) -> None:
+    def __init__(
+        self, num_codes: int, dim: int, momentum: float = 0.95, revive: float = 0.3, from_data: bool = True
+    ) -> None:
         super().__init__(PrototypeQuantizer(dim, num_codes, backward="identity", init_on_first_batch=False))
-        self.momentum = momentum
+        self.momentum, self.revive, self.from_data = momentum, revive, from_data
 
     def start(self, tokens: Tensor, steps: int, steps_per_epoch: int) -> None:  # noqa: ARG002
         """k-means on the first tokens; temperatures in units of what the bank resolves, as the Recipe has them."""
-        self.quantizer.init_from(tokens, restarts=1)
-        self.mover = SoftKMeans(self.momentum, revive=self.REVIVE).attach(self.quantizer)
         bank = self.quantizer.bank
+        self.quantizer.init_from(tokens, restarts=1)
+        if not self.from_data:
+            bank.move_to(torch.randn_like(bank.prototypes) * tokens.std())
+        self.mover = SoftKMeans(self.momentum, revive=self.revive).attach(self.quantizer)
         apart = resolving_temperature(bank.prototypes.detach(), gradient=bank.splits_like)
         unit = float(apart.mean() / critical_temperature(tokens, gradient=bank.splits_like))
         self.schedule = CriticalSchedule(
@@ -169,9 +173,20 @@ METHODS: dict[str, Callable[[int, int], Quantiser]] = {
     "ddcl, slow bank": lambda K, dim: Default(K, dim, momentum=0.99),
 }
 
+VARIANTS: dict[str, Callable[[int, int], Quantiser]] = {
+    "straight-through VQ, k-means start": lambda K, dim: Rival("straight-through", K, dim, kmeans_init=True),
+    "EMA, random start": lambda K, dim: Rival("ema", K, dim, kmeans_init=False, threshold_ema_dead_code=0),
+    "EMA, k-means start": lambda K, dim: Rival("ema", K, dim, threshold_ema_dead_code=0),
+    "ddcl, random start, nothing revived": lambda K, dim: Default(K, dim, revive=0.0, from_data=False),
+    "ddcl, random start": lambda K, dim: Default(K, dim, from_data=False),
+    "ddcl, k-means start, nothing revived": lambda K, dim: Default(K, dim, revive=0.0),
+}
+"""The same quantisers begun otherwise, so that they differ in how many codes they use in their first epoch."""
+
 
 def build(name: str, num_codes: int, dim: int, device: torch.device | str) -> Quantiser:
     """A quantiser by the name the table gives it."""
-    if name not in METHODS:
-        raise ValueError(f"quantiser: got {name!r}, expected one of {', '.join(METHODS)}")
-    return METHODS[name](num_codes, dim).to(device)
+    known = METHODS | VARIANTS
+    if name not in known:
+        raise ValueError(f"quantiser: got {name!r}, expected one of {', '.join(known)}")
+    return known[name](num_codes, dim).to(device)
