@@ -76,6 +76,7 @@ def test_half_precision_is_summed_in_single(dtype):
     assert torch.equal(found, ddcl.smooth_over(graph, z.float()).to(dtype))
 
 
+@pytest.mark.bad_input
 def test_what_cannot_be_done_is_named():
     z = torch.randn(5, 2)
     with pytest.raises(ValueError, match="num_neighbours: got 5, expected at most 4"):
