@@ -4,6 +4,7 @@ from ddcl.nn.attention import AttentionOutput, DDCLAttention
 from ddcl.nn.bank import PrototypeBank, banks_of
 from ddcl.nn.bottleneck import BottleneckOutput, PrototypeBottleneck
 from ddcl.nn.conditioned import ConditionedBank
+from ddcl.nn.consensus import ConsensusEncoder
 from ddcl.nn.feedforward import PrototypeFeedForward
 from ddcl.nn.hierarchy import HierarchicalReadout, HierarchyOutput, Level, LevelOutput
 from ddcl.nn.integration import (
@@ -15,6 +16,7 @@ from ddcl.nn.integration import (
     remove,
 )
 from ddcl.nn.losses import QuantisationLosses, quantisation_losses
+from ddcl.nn.neighbourhood import NeighbourhoodEncoder
 from ddcl.nn.normalisation import NORMALISATIONS, Normalisation, TokenNorm
 from ddcl.nn.quantizer import PrototypeQuantizer, QuantizerOutput
 from ddcl.nn.rate import RateMeter
@@ -27,12 +29,14 @@ __all__ = [
     "AttentionOutput",
     "BottleneckOutput",
     "ConditionedBank",
+    "ConsensusEncoder",
     "DDCLAttention",
     "HierarchicalReadout",
     "HierarchyOutput",
     "Insertion",
     "Level",
     "LevelOutput",
+    "NeighbourhoodEncoder",
     "Normalisation",
     "OffsetBank",
     "ParallelPrototypes",
