@@ -18,8 +18,8 @@ from ddcl.experiments.reproduce.study import Done, Run
 AXIS, ECCENTRICITY, SINE, COSINE, NODE, CROSS_SECTION, PERIOD = range(7)
 
 
-def made_up(case, method, seed, epochs=None, **metrics):
-    return Done({"case": case, "method": method, "seed": seed, "settings": {}}, metrics, epochs or {}, 1.0, {})
+def made_up(case, method, seed, series=None, **metrics):
+    return Done({"case": case, "method": method, "seed": seed, "settings": {}}, metrics, series or {}, 1.0, {})
 
 
 def regime_means(objects):

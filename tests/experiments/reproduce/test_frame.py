@@ -200,3 +200,17 @@ def test_settings_are_recorded_whole(study, tmp_path):
     line = json.loads(record_file(tmp_path, "nothing").read_text().splitlines()[0])
     assert line["run"] == {"case": "easy", "method": "theirs", "seed": 0, "settings": {"epochs": 2, "sizes": [2, 3]}}
     assert Run("a case", "a method", 0).described()["settings"] == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "drawn"), [("debris", 4), ("ablation", 1)])
+def test_the_quick_version_of_a_study_runs_from_the_command_to_its_pictures(name, drawn, tmp_path, capsys):
+    pytest.importorskip("sklearn")
+    pytest.importorskip("matplotlib")
+    assert reproduce(name, "--quick", "--out", tmp_path) == 0
+    study = load_study(name)
+    finished = read(record_file(tmp_path, name))
+    assert those_of(study.runs(True, 1), finished) == finished
+    assert len(finished) == len(study.runs(True, 1))
+    assert capsys.readouterr().out == page(study, finished) + "\n"
+    assert len(list(tmp_path.glob("*.svg"))) == drawn
