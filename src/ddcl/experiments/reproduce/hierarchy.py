@@ -234,8 +234,8 @@ def notes(finished: Sequence[Done]) -> list[str]:
             said.append(
                 f"{case}, {method}: {figures['lower_distinct']:.0f} and {figures['upper_distinct']:.0f} distinct "
                 f"prototypes at the two levels; at the upper one H / ln K {figures['upper_relative_entropy']:.3f} and "
-                f"T at last {figures['upper_relative_temperature']:.3g} T_c; V was negative in {negative:.0f} epochs, as it "
-                "cannot be otherwise."
+                f"T at last {figures['upper_relative_temperature']:.3g} T_c; V was negative in {negative:.0f} epochs, "
+                "as it cannot be otherwise."
             )
     return said
 
