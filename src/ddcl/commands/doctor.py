@@ -22,20 +22,27 @@ from ddcl.experiments.health.findings import Cache, ChosenBackend, Data, Devices
 from ddcl.experiments.health.packages import Group, Package
 
 DESCRIPTION = """\
-Tell what ddcl finds on this machine, and test in at most ten seconds whether it computes right here.
+Tell what ddcl finds on this machine, and test in seconds whether it computes
+right here.
 
   versions   ddcl, Python, torch, numpy, the system
-  packages   what ddcl needs and each extra, what is missing, the command that brings it
-  devices    processor, cores and threads; CUDA devices with memory and capability
-  backends   which one runs a readout on each device in each precision, and why
+  packages   what ddcl needs and each extra; what is missing, and the command
+             that brings it
+  devices    processor, cores and threads; CUDA devices, memory, capability
+  backends   which runs a readout on each device in each precision, and why
   encoders   those found by name, without reading their weights
-  data       the folder DDCL_DATA names, and the sets found
-  cache      where embeddings are kept (DDCL_CACHE), and how much of them
+  data       the folder that DDCL_DATA names, and the sets found
+  cache      where embeddings are kept (DDCL_CACHE), and how many bytes of them
 
-The self-test measures the identity L = R + V, every output and gradient of the backends chosen against the definition
-in float64, a bank that must open below its critical temperature and close above it, and soft k-means on planted
-clusters. Each line has the number and its limit. Nothing is fetched from a network; folders of yours are shown, so
-look before you paste the output elsewhere.
+The self-test measures the identity L = R + V; every output and gradient of the
+backends chosen against the definition in float64; a bank that must open below
+its critical temperature and close above it; soft k-means on planted clusters.
+Each line has the number and its limit. No check begins after ten seconds: on a
+GPU that has to compile its kernels first, some may be "not run"; the kernels are
+kept, so run the command again.
+
+Nothing is fetched from a network. Folders of yours are shown: look before you
+paste the output elsewhere.
 
 Exit status: 0, or 1 if a check fails. A missing package is no failure.
 """
