@@ -1,7 +1,7 @@
 """Write what docs/claims.json says into docs/claims.md: ``python docs/fill_claims.py``.
 
-Headings, sentences and quoted numbers of claims are replaced, and the tables between ``<!-- rows: NAME -->``, whose claims
-have names that begin with NAME, and ``<!-- end -->``. Explanations are written by hand and stay.
+Headings, sentences and quoted numbers of claims are replaced, and the tables between ``<!-- rows: NAME -->`` and
+``<!-- end -->``, of the claims whose names begin with NAME. Explanations are written by hand and stay.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def filled(text: str, claims: Sequence[Entry]) -> str:
 
 def _claim(entry: Entry) -> str:
     says = fill(f"{entry['says']} ({entry['where']})", WIDTH, break_on_hyphens=False)
-    number = fill(entry["number"], WIDTH, initial_indent="> ", subsequent_indent="> ", break_on_hyphens=False)
+    number = fill(entry["number"], WIDTH - 2, initial_indent="> ", subsequent_indent="> ", break_on_hyphens=False)
     return f"### `{entry['name']}`: {_verdict(entry)}\n\n{says}\n\n{number}\n"
 
 
