@@ -50,6 +50,8 @@ def run_study(
         finished.append(one)
         if progress is not None:
             progress(count, len(left), one)
+    if place.jobs > 1 and left:
+        record.sort(path, runs)
     return in_order(runs, finished)
 
 

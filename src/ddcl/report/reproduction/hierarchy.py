@@ -15,13 +15,17 @@ LEVELS = {"lower": "levels.0.bank/0/", "upper": "levels.1.bank/0/"}
 
 
 def draw(finished: Sequence[Done], arrays: Path, into: Path) -> list[Path]:
-    """For the first seed: six panels of each level of each trained hierarchy, and a map where one was kept."""
+    """For the first seed: six panels of both levels, by the paper's last recipe and by default, and maps."""
     paths = []
     for case in cases(finished):
+        trained = [one.method for one in finished if one.case == case and one.epochs]
+        drawn = {
+            next((m for m in reversed(trained) if m.startswith(begins)), "") for begins in ("the paper", "default")
+        }
         for method in methods(finished):
             here = [one for one in finished if (one.case, one.method, one.seed) == (case, method, 0)]
             name = _file(case, method)
-            if here and here[0].epochs:
+            if here and method in drawn:
                 paths += [_dynamics(here[0], level, into / f"hierarchy-{name}-{level}.svg") for level in LEVELS]
             if kept := load_arrays(arrays, case, method):
                 path = into / f"hierarchy-{name}-map.svg"
