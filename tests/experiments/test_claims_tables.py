@@ -364,10 +364,8 @@ def named_rows(study: str) -> set[tuple[str, str]]:
     if study == "hierarchy":
         return {(f"{hierarchy.CASE}{mini}", name) for name in hierarchy.METHODS.values()}
     if study == "ablation":
-        arms = (ablation.TEMPERATURE, ablation.DEFAULT)
-        return {
-            (images, f"{arm}, ratio {r:g}") for images in ("digits", "MNIST") for arm in arms for r in ablation.RATIOS
-        }
+        arms = {("digits", ablation.TEMPERATURE), ("MNIST", ablation.TEMPERATURE), ("digits", ablation.DEFAULT)}
+        return {(images, f"{arm}, ratio {ratio:g}") for images, arm in arms for ratio in ablation.RATIOS}
     clusters = {readout.CLS_KMEANS, readout.MEAN_KMEANS, readout.PAPER, readout.DEFAULT}
     heads = clusters | {readout.CLS_LOGISTIC, readout.MEAN_LOGISTIC}
     cases = {readout.SST2: heads, readout.IMDB: heads, readout.NEWSGROUPS: clusters}
