@@ -16,6 +16,9 @@ from ddcl.experiments.reproduce import record
 from ddcl.experiments.reproduce.registry import load_study
 from ddcl.experiments.reproduce.study import Done, Run
 
+FOLDER = Path("runs") / "reproduce"
+"""Where records go unless told otherwise, and where they are looked for."""
+
 
 class Place(NamedTuple):
     """Where to run and where to write."""
