@@ -7,8 +7,8 @@ from ddcl.data.folder import Available, MissingDataError, available
 from ddcl.data.images import ImageSet, load_images
 from ddcl.data.progress import progress_bar
 from ddcl.data.satellites import Satellites, load_satellites
+from ddcl.data.states import TokenStates, token_states
 from ddcl.data.texts import TextSet, load_texts
-from ddcl.data.token_states import TokenStates, token_states
 
 __all__ = [
     "SETS",

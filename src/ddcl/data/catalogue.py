@@ -97,7 +97,7 @@ _ALL = (
         classes=tuple(NEWSGROUPS.split()),
         licence="none stated",
         attribution="Ken Lang, NewsWeeder (1995); the by-date edition of Jason Rennie, messages with their headers",
-        # the hub's editions have the headers removed: other texts
+        # scikit-learn gives the messages as they were sent; the hub's edition has, as far as we know, no headers
         homes=(Home("scikit-learn", "fetch_20newsgroups"),),
     ),
     DataSet(
@@ -163,7 +163,7 @@ _ALL = (
         rows={"train": 7_560},
         classes=("LEO", "MEO", "GEO", "Elliptical"),
         licence="free with attribution",
-        attribution="Union of Concerned Scientists, UCS satellite database, edition of 1 May 2023",
+        attribution="Union of Concerned Scientists, UCS satellite database, edition of 2023",
         homes=(),
     ),
 )

@@ -20,7 +20,7 @@ Measure and record. Each benchmark prints a table and, with --out, writes one ro
 device that made it.
 
   collapse     the battery: how many runs collapse, by recipe, encoder, data scale, K and learning-rate ratio
-  newsgroups   default settings on 20 Newsgroups against k-means with 10 restarts (needs DDCL_DATA and ddcl[text])
+  newsgroups   default settings on 20 Newsgroups against k-means with 10 restarts (needs ddcl[text])
   kernels      the operation against what the machine allows: its copy rate and matrix rate, then for each size the
                floor they set, and times and peak memory of the library's backends, of the formula in plain PyTorch and
                by torch.compile, of attention in its place, and of other mechanisms (where installed: ddcl[rivals]),
