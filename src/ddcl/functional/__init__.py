@@ -13,6 +13,7 @@ from ddcl.functional.initialisation import (
     kmeans,
     kmeans_plus_plus,
 )
+from ddcl.functional.neighbours import NeighbourGraph, nearest_neighbours, neighbour_graph, smooth_over
 from ddcl.functional.phases import PhaseDiagram, effective_prototypes, phase_diagram
 from ddcl.functional.readout import Readout, assignments, readout
 from ddcl.functional.resolution import resolving_temperature
@@ -46,6 +47,7 @@ __all__ = [
     "DescentTrace",
     "InitMethod",
     "KMeans",
+    "NeighbourGraph",
     "PhaseDiagram",
     "RatioBound",
     "Readout",
@@ -72,6 +74,8 @@ __all__ = [
     "kmeans",
     "kmeans_plus_plus",
     "lyapunov",
+    "nearest_neighbours",
+    "neighbour_graph",
     "perplexity",
     "phase_diagram",
     "ratio_bound",
@@ -79,6 +83,7 @@ __all__ = [
     "resolving_temperature",
     "sample_assignments",
     "separation",
+    "smooth_over",
     "soft_kmeans_step",
     "soft_usage",
     "split_margins",

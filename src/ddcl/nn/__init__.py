@@ -15,6 +15,7 @@ from ddcl.nn.integration import (
     remove,
 )
 from ddcl.nn.losses import QuantisationLosses, quantisation_losses
+from ddcl.nn.neighbourhood import NeighbourhoodEncoder
 from ddcl.nn.normalisation import NORMALISATIONS, Normalisation, TokenNorm
 from ddcl.nn.quantizer import PrototypeQuantizer, QuantizerOutput
 from ddcl.nn.rate import RateMeter
@@ -33,6 +34,7 @@ __all__ = [
     "Insertion",
     "Level",
     "LevelOutput",
+    "NeighbourhoodEncoder",
     "Normalisation",
     "OffsetBank",
     "ParallelPrototypes",

@@ -1,6 +1,7 @@
 """Training: time scales, temperatures, the watch over them."""
 
 from ddcl.training.adaptive import AdaptiveSize, SizeChange
+from ddcl.training.clustering import Clusters, cluster_embeddings
 from ddcl.training.critical import CriticalSchedule
 from ddcl.training.groups import param_groups
 from ddcl.training.guards import GuardWarning, warn_of_ratio, warn_of_unconstrained_encoder
@@ -27,6 +28,7 @@ from ddcl.training.starting import init_banks
 __all__ = [
     "CONDITIONS",
     "AdaptiveSize",
+    "Clusters",
     "CollapseError",
     "CollapseMonitor",
     "CollapseWarning",
@@ -46,6 +48,7 @@ __all__ = [
     "SoftKMeans",
     "Trainer",
     "Trouble",
+    "cluster_embeddings",
     "init_banks",
     "paper_recipe",
     "param_groups",
