@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from ddcl import ops
 from ddcl.experiments.collapse.cases import Case
 from ddcl.experiments.collapse.models import Clusterer, make_encoder, mixture
+from ddcl.experiments.shuffling import Shuffled
 from ddcl.functional import covariance, distinct_prototypes, kmeans
 from ddcl.rivals import HardQuantizer
 from ddcl.training import CollapseMonitor, CollapseWarning, GuardWarning, Recipe, Trainer, paper_recipe
@@ -76,7 +76,7 @@ def _run_ours(case: Case, x: Tensor) -> Outcome:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CollapseWarning)
         warnings.simplefilter("ignore", GuardWarning)
-        history = Trainer(model, recipe, monitor=monitor).fit(_Shuffled(x, case.seed))
+        history = Trainer(model, recipe, monitor=monitor).fit(Shuffled(x, batch=BATCH, seed=case.seed))
     last = history[-1].metrics
     with torch.no_grad():
         z = model.norm(model.encoder(x))
@@ -103,7 +103,7 @@ def _run_rival(case: Case, x: Tensor) -> Outcome:
     with torch.no_grad():
         start = float(covariance(encoder(x)).trace)
     model.train()
-    batches = _Shuffled(x, case.seed)
+    batches = Shuffled(x, batch=BATCH, seed=case.seed)
     for _ in range(EPOCHS):
         for batch in batches:
             loss = quantizer(encoder(batch))[2]
@@ -134,17 +134,3 @@ def _kmeans_usage(z: Tensor, case: Case) -> float:
         return math.nan
     centers = kmeans(z, case.prototypes, restarts=3, generator=torch.Generator().manual_seed(case.seed)).centers
     return len(ops.nearest(z, centers)[0].unique()) / case.prototypes
-
-
-class _Shuffled:
-    """Batches of the data in a new order at every walk."""
-
-    def __init__(self, x: Tensor, seed: int) -> None:
-        self.x, self.random = x, torch.Generator().manual_seed(seed)
-
-    def __len__(self) -> int:
-        return -(-len(self.x) // BATCH)
-
-    def __iter__(self) -> Iterator[Tensor]:
-        order = torch.randperm(len(self.x), generator=self.random)
-        return iter(self.x[order].split(BATCH))

@@ -30,6 +30,23 @@ def cluster_scores(found: Sequence[int] | np.ndarray, labels: Sequence[int] | np
 
 def purity(found: np.ndarray, labels: np.ndarray) -> float:
     """Share of items in the main class of their cluster."""
+    return float(_table(found, labels).max(1).sum() / len(labels))
+
+
+def recalls(found: Sequence[int] | np.ndarray, labels: Sequence[int] | np.ndarray) -> list[float]:
+    """For each class the share of its items in clusters whose main class it is; 0 for a class that is main nowhere.
+
+    Example:
+        >>> recalls([0, 0, 0, 1], [0, 0, 1, 0])
+        [1.0, 0.0]
+    """
+    table = _table(np.asarray(found), np.asarray(labels))
+    main = table.argmax(1)
+    return [float(table[main == label, label].sum() / table[:, label].sum()) for label in range(table.shape[1])]
+
+
+def _table(found: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """How many items of each class each cluster has, (clusters, classes)."""
     table = np.zeros((int(found.max()) + 1, int(labels.max()) + 1), dtype=np.int64)
     np.add.at(table, (found, labels), 1)
-    return float(table.max(1).sum() / len(labels))
+    return table

@@ -58,3 +58,17 @@ def best(epochs: Mapping[str, Sequence[float]], metric: str) -> tuple[float, int
     found = list(epochs[metric])
     where = max(range(len(found)), key=found.__getitem__)
     return found[where], int(epochs["epoch"][where])
+
+
+def thinned(epochs: Mapping[str, Sequence[float]], points: int = 60) -> dict[str, list[float]]:
+    """At most so many epochs, evenly spaced, the first and the last among them: what a record keeps of a long run.
+
+    Example:
+        >>> thinned({"epoch": [1, 2, 3, 4, 5], "acc": [0.1, 0.2, 0.3, 0.4, 0.5]}, points=3)
+        {'epoch': [1, 3, 5], 'acc': [0.1, 0.3, 0.5]}
+    """
+    count = len(epochs["epoch"])
+    if count <= points:
+        return {name: list(values) for name, values in epochs.items()}
+    kept = [round(i * (count - 1) / (points - 1)) for i in range(points)]
+    return {name: [values[i] for i in kept] for name, values in epochs.items()}
