@@ -36,6 +36,7 @@ bench: $(READY)
 figures: $(READY)
 	$(BIN)/python examples/phase_diagram.py
 	$(BIN)/python docs/draw_figures.py
+	$(BIN)/python docs/fill_reproductions.py
 	$(BIN)/python -c "from ddcl.report import draw_roofline; draw_roofline('results/kernels.csv', 'docs/figures/roofline.svg', candidates='operation:triton compiled sdpa plain vq-ema perceiver'.split())"
 
 $(READY): pyproject.toml constraints.txt

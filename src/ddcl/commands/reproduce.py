@@ -11,7 +11,7 @@ from pathlib import Path
 from ddcl.experiments.reproduce import STUDIES, Run, Study, load_study
 from ddcl.experiments.reproduce.running import Place, run_study
 from ddcl.experiments.reproduce.study import Done
-from ddcl.experiments.reproduce.summary import table
+from ddcl.experiments.reproduce.summary import sentences, table
 
 _LISTED = "\n".join(f"  {name:<11} {entry.purpose}" for name, entry in STUDIES.items())
 DESCRIPTION = f"""\
@@ -89,10 +89,8 @@ def _study(name: str, arguments: argparse.Namespace) -> int:
 
 def page(study: Study, finished: list[Done]) -> str:
     """The table and what its numbers say."""
-    lines = [f"## {study.title} ({study.shows})", "", table(study, finished)]
-    if study.notes is not None and (said := list(study.notes(finished))):
-        lines += ["", *(f"- {sentence}" for sentence in said)]
-    return "\n".join(lines)
+    parts = [f"## {study.title} ({study.shows})", table(study, finished), sentences(study, finished)]
+    return "\n\n".join(part for part in parts if part)
 
 
 def command(name: str, arguments: argparse.Namespace) -> str:

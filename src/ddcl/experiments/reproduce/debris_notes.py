@@ -21,8 +21,15 @@ TOLD_APART = 0.9
 
 
 def notes(finished: Sequence[Done]) -> list[str]:
-    """Margins over k-means, what is not told apart, whether banks collapsed, how often the identity failed."""
-    return [*_margins(finished), _chance(), *_lost(finished), *_collapse(finished), *_identity(finished)]
+    """Margins over k-means, what is not told apart, how the run went, whether banks collapsed, whether L = R + V."""
+    return [
+        *_margins(finished),
+        _chance(),
+        *_lost(finished),
+        *_dynamics(finished),
+        *_collapse(finished),
+        *_identity(finished),
+    ]
 
 
 def _margins(finished: Sequence[Done]) -> list[str]:
@@ -69,6 +76,30 @@ def _lost(finished: Sequence[Done]) -> list[str]:
             found = f"recall below {TOLD_APART} for {', '.join(lost)}" if lost else "all four regimes found"
             said.append(f"{case}: {found} ({'; '.join(by)})")
     return said
+
+
+def _dynamics(finished: Sequence[Done]) -> list[str]:
+    """The paper's account of its run: V rises for 50 epochs, S(P) grows, H(Q) falls from uniform assignments."""
+    of_paper = [one for one in finished if one.case == SYNTHETIC and one.method == PAPER and one.epochs]
+    if not of_paper:
+        return []
+
+    def at(name: str, epoch: float) -> float:
+        """Mean over seeds at the last epoch kept up to this one."""
+        kept = of_paper[0].epochs["epoch"]
+        where = max(i for i, one in enumerate(kept) if one <= epoch)
+        return mean(float(one.epochs[name][where]) for one in of_paper)
+
+    first, last = (of_paper[0].epochs["epoch"][i] for i in (0, -1))
+    shown = [
+        f"{label} {at(name, first):.3g}, {at(name, first + 50):.3g}, {at(name, last):.3g} ({told})"
+        for name, label, told in (
+            ("variance", "V", "the paper: rises, then decays"),
+            ("separation", "S(P)", "grows, then settles"),
+            ("relative_entropy", "H / ln K", "falls from 1"),
+        )
+    ]
+    return [f"{SYNTHETIC}, {PAPER}, at the first epoch, 50 epochs later and at the last: {', '.join(shown)}"]
 
 
 def _collapse(finished: Sequence[Done]) -> list[str]:

@@ -19,7 +19,7 @@ def done(run: Run, result: Result, seconds: float, origin: Mapping[str, Any]) ->
     """A finished run as its record will give it back."""
     epochs = {name: [_short(value) for value in values] for name, values in result.epochs.items()}
     metrics = {name: _short(value) for name, value in result.metrics.items()}
-    return Done(run.described(), metrics, epochs, round(seconds, 2), dict(origin))
+    return Done(_plain(run.described()), metrics, epochs, round(seconds, 2), dict(origin))
 
 
 def append(finished: Done, path: Path) -> None:
@@ -32,12 +32,14 @@ def append(finished: Done, path: Path) -> None:
         "seconds": finished.seconds,
         "origin": finished.origin,
     }
+    # what an interruption cut off must not take this line with it
+    broken = path.exists() and not path.read_bytes().endswith(b"\n")
     with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line, allow_nan=True) + "\n")
+        file.write(("\n" if broken else "") + json.dumps(line, allow_nan=True) + "\n")
 
 
 def read(path: Path) -> list[Done]:
-    """All runs of a record; a last line cut off by an interruption is left out."""
+    """All runs of a record; a line cut off by an interruption is left out."""
     found = []
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
@@ -83,8 +85,13 @@ def array_file(case: str, method: str, seed: int) -> str:
 
 
 def _key(run: Mapping[str, Any]) -> str:
-    # through JSON and back: a tuple and the list it comes back as are the same setting
-    return json.dumps(json.loads(json.dumps(run)), sort_keys=True)
+    return json.dumps(_plain(run), sort_keys=True)
+
+
+def _plain(run: Mapping[str, Any]) -> dict[str, Any]:
+    """Through JSON and back: a tuple and the list it comes back as are the same setting."""
+    plain: dict[str, Any] = json.loads(json.dumps(run))
+    return plain
 
 
 def _short(value: float) -> float:

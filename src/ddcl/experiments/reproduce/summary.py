@@ -23,6 +23,12 @@ def table(study: Study, finished: Sequence[Done]) -> str:
     return markdown(head, rows)
 
 
+def sentences(study: Study, finished: Sequence[Done]) -> str:
+    """What the numbers say, as a list in Markdown; empty for a study without notes."""
+    said = [] if study.notes is None else study.notes(finished)
+    return "\n".join(f"- {sentence}" for sentence in said)
+
+
 def cases(finished: Iterable[Done]) -> list[str]:
     """The cases, in the order they were run."""
     return list(dict.fromkeys(one.case for one in finished))

@@ -41,8 +41,8 @@ def draw_dynamics(
     Example:
         >>> names = ("total", "reconstruction", "variance", "separation", "entropy")
         >>> figure = draw_dynamics({"epoch": [1, 2], **{name: [2.0, 1.0] for name in names}})
-        >>> len(figure.axes)
-        6
+        >>> [axes.get_title() for axes in figure.axes[3:6]]
+        ['assignment entropy $H(Q)$', 'quality', 'phase portrait']
     """
     check_path(path)
     figure = new_figure(10.5, 5.6)
@@ -59,10 +59,10 @@ def draw_dynamics(
     panels[0, 2].set_ylim(bottom=0)
     _lines(panels[1, 0], when, {"": epochs.get(f"{prefix}entropy")})
     plain(panels[1, 0], title="assignment entropy $H(Q)$", x="epoch")
-    panels[1, 0].set_ylim(bottom=0)
     if num_prototypes is not None:
         panels[1, 0].axhline(math.log(num_prototypes), color=QUIET, linestyle=":", linewidth=1)
         panels[1, 0].annotate("ln K", (when[0], math.log(num_prototypes)), color=QUIET, fontsize=8, va="bottom")
+    panels[1, 0].set_ylim(bottom=0)  # last: limits no longer follow what is drawn after it
     _lines(panels[1, 1], when, {name.upper(): epochs.get(name) for name in quality})
     plain(panels[1, 1], title="quality", x="epoch")
     _portrait(panels[1, 2], epochs.get(f"{prefix}variance"), epochs.get(f"{prefix}separation"), when)
