@@ -148,3 +148,48 @@ def test_bad_settings_and_models_without_banks_are_refused():
         SoftKMeans(1.0)
     with pytest.raises(ValueError, match="holds no PrototypeBank"):
         SoftKMeans().attach(nn.Linear(2, 2))
+
+
+def revived(share, *, steps=60, heads=1):
+    """Two tight groups; of four prototypes one is far from any token."""
+    torch.manual_seed(0)
+    z = torch.cat([torch.randn(200, heads, 2) - 6, torch.randn(200, heads, 2) + 6])
+    bank = PrototypeBank(num_prototypes=4, dim=2, num_heads=heads, temperature=0.1)
+    places = torch.tensor([[-6.0, -6.0], [6.0, 6.0], [6.5, 6.5], [100.0, 100.0]])
+    bank.move_to(places.expand(heads, -1, -1).clone())
+    z = z if heads > 1 else z[:, 0]
+    mover = SoftKMeans(0.5, revive=share, every=5).attach(bank)
+    for _ in range(steps):
+        bank(z)
+        mover.step()
+    return bank, z
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+def test_a_prototype_that_holds_nothing_is_revived_where_distortion_lies(heads):
+    left, z = revived(0.0, heads=heads)
+    bank, _ = revived(0.1, heads=heads)
+    for one, expected in ((left, 0.75), (bank, 1.0)):
+        indices = one(z).indices.reshape(-1, heads)
+        assert all(ddcl.usage(indices[:, head], 4).usage == expected for head in range(heads))
+    assert float(bank(z).loss.quantization) < float(left(z).loss.quantization)
+
+
+def test_a_bank_whose_cells_are_all_heavy_is_left_as_it_is():
+    torch.manual_seed(0)
+    z = torch.randn(400, 2)
+    banks = []
+    for share in (0.0, 0.05):
+        bank = PrototypeBank(num_prototypes=4, dim=2, temperature=0.1)
+        bank.init_from(z, generator=torch.Generator().manual_seed(0))
+        mover = SoftKMeans(0.5, revive=share, every=1).attach(bank)
+        for _ in range(10):
+            bank(z)
+            mover.step()
+        banks.append(bank.prototypes.detach())
+    assert torch.equal(*banks)
+
+
+def test_what_is_revived_is_checked():
+    with pytest.raises(ValueError, match=r"revive: got 1\.5, expected a number from 0 to below 1"):
+        SoftKMeans(revive=1.5)

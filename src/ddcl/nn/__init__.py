@@ -4,6 +4,7 @@ from ddcl.nn.attention import AttentionOutput, DDCLAttention
 from ddcl.nn.bank import PrototypeBank, banks_of
 from ddcl.nn.bottleneck import BottleneckOutput, PrototypeBottleneck
 from ddcl.nn.conditioned import ConditionedBank
+from ddcl.nn.consensus import ConsensusEncoder
 from ddcl.nn.feedforward import PrototypeFeedForward
 from ddcl.nn.hierarchy import HierarchicalReadout, HierarchyOutput, Level, LevelOutput
 from ddcl.nn.integration import (
@@ -28,6 +29,7 @@ __all__ = [
     "AttentionOutput",
     "BottleneckOutput",
     "ConditionedBank",
+    "ConsensusEncoder",
     "DDCLAttention",
     "HierarchicalReadout",
     "HierarchyOutput",

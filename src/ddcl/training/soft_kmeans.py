@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from ddcl.functional import Readout
+from ddcl.functional.checks import check_count
 from ddcl.functional.soft_kmeans import cell_moments
 from ddcl.nn import PrototypeBank
 from ddcl.ops import autocast_off
 from ddcl.training.entering import entering_tokens
 from ddcl.training.following import FollowsBanks, carried_rows
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class SoftKMeans(FollowsBanks["_RunningCells"]):
@@ -25,6 +30,9 @@ class SoftKMeans(FollowsBanks["_RunningCells"]):
 
     Args:
         momentum: weight of the past in the running means; 0 takes every batch for itself.
+        revive: prototypes whose running mass is below this share of the mean mass take half of the cells that carry
+            the most distortion, as codes behind an encoder that learns need; 0 leaves them. No host synchronisation.
+        every: steps from one such look to the next.
 
     Example:
         >>> z = torch.cat([torch.randn(100, 2) - 5, torch.randn(100, 2) + 5])
@@ -39,11 +47,21 @@ class SoftKMeans(FollowsBanks["_RunningCells"]):
 
     _without_banks = "there is nothing to move"
 
-    def __init__(self, momentum: float = 0.9) -> None:
+    def __init__(self, momentum: float = 0.9, *, revive: float = 0.0, every: int = 10) -> None:
         super().__init__()
-        if not 0 <= momentum < 1:
-            raise ValueError(f"momentum: got {momentum}, expected a number from 0 to below 1")
-        self.momentum = momentum
+        for name, value in (("momentum", momentum), ("revive", revive)):
+            if not 0 <= value < 1:
+                raise ValueError(f"{name}: got {value}, expected a number from 0 to below 1")
+        check_count("every", every)
+        self.momentum, self.revive, self.every = momentum, revive, every
+
+    def attach(self, model: nn.Module) -> Self:
+        """Follow what enters every bank of the model in training, and where distortion lies if any are revived."""
+        super().attach(model)
+        if self.revive:
+            for cells in self._followers.values():
+                self._hooks.append(cells.bank.register_forward_hook(cells.observe_distortion))
+        return self
 
     def _follow(self, bank: PrototypeBank) -> _RunningCells:
         cells = _RunningCells(bank, self.momentum)
@@ -64,6 +82,8 @@ class SoftKMeans(FollowsBanks["_RunningCells"]):
         """Move every bank to the running means of its cells."""
         for cells in self._followers.values():
             cells.move()
+            if self.revive and cells.moves % self.every == 0:
+                cells.revive(self.revive)
 
     def forget(self, bank: PrototypeBank, head: int, rows: Tensor) -> None:
         """Start the running means of some prototypes anew where they now stand: someone has put them elsewhere."""
@@ -71,11 +91,18 @@ class SoftKMeans(FollowsBanks["_RunningCells"]):
 
     def _resize(self, follower: _RunningCells, origin: Tensor) -> None:
         follower.mass, follower.total = carried_rows(follower.mass, origin), carried_rows(follower.total, origin)
+        follower.distortion = carried_rows(follower.distortion, origin)
 
     def state_dict(self) -> dict[str, Any]:
         """The running means."""
         return {
-            name: {"mass": cells.mass.clone(), "total": cells.total.clone()} for name, cells in self._followers.items()
+            name: {
+                "mass": cells.mass.clone(),
+                "total": cells.total.clone(),
+                "distortion": cells.distortion.clone(),
+                "moves": cells.moves,
+            }
+            for name, cells in self._followers.items()
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -87,6 +114,8 @@ class SoftKMeans(FollowsBanks["_RunningCells"]):
                 raise ValueError(f"state: bank {name!r} had {saved} prototypes, expected {size}; load the model first")
             cells.mass.copy_(state[name]["mass"])
             cells.total.copy_(state[name]["total"])
+            cells.distortion.copy_(state[name]["distortion"])
+            cells.moves = state[name]["moves"]
 
 
 class _RunningCells:
@@ -98,6 +127,8 @@ class _RunningCells:
         points = bank.prototypes.detach().to(bank.temperature.dtype)
         self.mass = torch.zeros_like(points[..., 0])
         self.total = torch.zeros_like(points)
+        self.distortion = torch.zeros_like(self.mass)
+        self.moves = 0
 
     @torch.no_grad()
     def observe(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -112,8 +143,46 @@ class _RunningCells:
         self.total.lerp_(pull + mass.unsqueeze(-1) * points, 1 - self.momentum)
 
     @torch.no_grad()
+    def observe_distortion(self, module: nn.Module, args: Any, output: Readout) -> None:  # noqa: ARG002
+        """A forward hook of the bank: what each cell adds to the sum of squared distances to the nearest prototype."""
+        if not module.training:
+            return
+        heads = len(self.mass)
+        won = output.indices.reshape(-1, heads).mT
+        lost = output.per_token.quantization.reshape(-1, heads).mT.to(self.mass.dtype)
+        # masked tokens have index -1 and distance 0
+        found = torch.zeros_like(self.distortion).scatter_add_(1, won.clamp_min(0), lost)
+        self.distortion.lerp_(found, 1 - self.momentum)
+
+    @torch.no_grad()
+    def revive(self, share: float) -> None:
+        """Cells of too little mass take half of those with the most distortion, at most an eighth of them at a time.
+
+        Both copies stand beside the old place, by a third of the cell's spread: near enough to divide its tokens.
+        """
+        points = self.bank.prototypes.detach().to(self.mass.dtype)
+        light = self.mass < share * self.mass.mean(-1, keepdim=True)
+        at_once = points.shape[1] // 8 + 1
+        low = self.mass.topk(at_once, largest=False).indices
+        heavy, top = self.distortion.masked_fill(light, -1.0).topk(at_once)
+        wanted = light.gather(1, low) & (heavy > 0)
+        half = self.mass.gather(1, top) / 2
+        spread = (heavy / (2 * half).clamp_min(torch.finfo(half.dtype).tiny) / points.shape[-1]).clamp_min(0).sqrt()
+        there = _rows(points, top)
+        shift = torch.randn_like(there) * (0.3 * spread).unsqueeze(-1)
+        for rows, place in ((top, there - shift), (low, there + shift)):
+            kept = wanted.unsqueeze(-1)
+            index = rows.unsqueeze(-1).expand_as(place)
+            points.scatter_(1, index, torch.where(kept, place, _rows(points, rows)))
+            self.mass.scatter_(1, rows, torch.where(wanted, half, self.mass.gather(1, rows)))
+            self.distortion.scatter_(1, rows, torch.where(wanted, heavy / 2, self.distortion.gather(1, rows)))
+            self.total.scatter_(1, index, torch.where(kept, place * half.unsqueeze(-1), _rows(self.total, rows)))
+        self.bank.move_to(points)
+
+    @torch.no_grad()
     def move(self) -> None:
         """Prototypes to the means of their cells; one that holds nothing stays."""
+        self.moves += 1
         tiny = torch.finfo(self.mass.dtype).tiny
         held = (self.mass > tiny).unsqueeze(-1)
         means = self.total / self.mass.clamp_min(tiny).unsqueeze(-1)
@@ -124,3 +193,8 @@ class _RunningCells:
         """No past for these prototypes: the next batches alone say where their cells lie."""
         self.mass[head, rows] = 0.0
         self.total[head, rows] = 0.0
+
+
+def _rows(values: Tensor, rows: Tensor) -> Tensor:
+    """Rows (H, n) of values (H, K, m)."""
+    return values.gather(1, rows.unsqueeze(-1).expand(-1, -1, values.shape[-1]))

@@ -62,8 +62,11 @@ def spread(found: Sequence[float], digits: int, scale: float = 1.0) -> str:
     scaled = [value * scale for value in found]
     if not scaled:
         return NONE
-    if len(scaled) == 1 or any(math.isnan(value) for value in scaled):
-        return f"{mean(scaled):.{digits}f}"
+    if not all(map(math.isfinite, scaled)):  # such as the epochs until something happened that never did
+        finite = [value for value in scaled if math.isfinite(value)]
+        return f"{mean(finite):.{digits}f} in {len(finite)} of {len(scaled)}" if finite else "never"
+    if len(scaled) == 1:
+        return f"{scaled[0]:.{digits}f}"
     return f"{mean(scaled):.{digits}f} ± {stdev(scaled):.{digits}f}"
 
 
