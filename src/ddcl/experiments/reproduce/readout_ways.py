@@ -125,12 +125,13 @@ def default_clusters(train: Vectors, test: Vectors, plan: Plan) -> Outcome:
     with torch.no_grad():
         of_test = found.model(unit(test.x).to(plan.device)).indices.cpu().numpy()
     scores = both_scores(found.indices.cpu().numpy(), train, of_test, test)
-    encoder, bank = found.model
-    assert isinstance(encoder, NeighbourhoodEncoder)
+    neighbourhood, *further, bank = found.model
+    assert isinstance(neighbourhood, NeighbourhoodEncoder)
     assert isinstance(bank, PrototypeBank)
-    return Outcome(
-        scores | _ending(watch.epochs), watch.epochs, encoder.fitted.cpu(), bank.prototypes[0].detach().cpu()
-    )
+    with torch.no_grad():
+        tokens = nn.Sequential(*further)(neighbourhood.fitted).cpu()
+    metrics = scores | _ending(watch.epochs)
+    return Outcome(metrics, watch.epochs, tokens, bank.prototypes[0].detach().cpu())
 
 
 def both_scores(found: np.ndarray, train: Vectors, of_test: np.ndarray, test: Vectors) -> dict[str, float]:
