@@ -116,8 +116,11 @@ def test_clusters_of_texts_need_no_labels(three_topics):
     found = default_clusters(train, test, plan)
     blind = default_clusters(train._replace(labels=train.labels * 0), test, plan)
     assert found.metrics["acc"] == found.metrics["acc_test"] == 1.0
-    torch.testing.assert_close(found.prototypes, blind.prototypes)
-    assert found.tokens.shape == (300, found.prototypes.shape[1])
+    torch.testing.assert_close(found.view.indices, blind.view.indices)
+    # a map shows a prototype among the texts it holds
+    assert found.view.prototypes.shape == (3, found.view.tokens.shape[1])
+    nearest = torch.cdist(found.view.tokens, found.view.prototypes).argmin(1)
+    assert torch.equal(nearest, found.view.indices)
     assert len(found.epochs["epoch"]) == len(found.epochs["relative_temperature"]) > 1
 
 

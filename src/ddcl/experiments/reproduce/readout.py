@@ -24,6 +24,7 @@ from ddcl.experiments.reproduce.readout_texts import Vectors, drawn, load_vector
 from ddcl.experiments.reproduce.readout_ways import (
     Outcome,
     Plan,
+    View,
     default_clusters,
     default_head,
     kmeans,
@@ -128,7 +129,8 @@ def execute(run: Run, device: str) -> Result:
     metrics = dict(found.metrics) | {"test_texts": float(len(test.labels))}
     if setting.way == "paper":
         metrics |= _best(found)
-    arrays = _map(train, found) if run.seed == 0 and not setting.supervised else {}
+    shown = found.view if run.seed == 0 and not setting.supervised else None
+    arrays = {} if shown is None else _map(train, shown)
     return Result(metrics, thinned(found.epochs) if found.epochs else {}, arrays)
 
 
@@ -167,19 +169,16 @@ def _best(found: Outcome) -> dict[str, float]:
     return chosen
 
 
-def _map(train: Vectors, found: Outcome) -> Mapping[str, np.ndarray]:
+def _map(train: Vectors, view: View) -> Mapping[str, np.ndarray]:
     """Some texts and the prototypes in the plane of the tokens' two widest directions."""
-    if found.tokens is None or found.prototypes is None:
-        return {}
-    centre = found.tokens.mean(0)
-    plane = principal_components(found.tokens - centre, 2).components.mT
-    rows = drawn(len(found.tokens), MAPPED)
-    nearest = (found.tokens[rows].unsqueeze(1) - found.prototypes).square().sum(-1).argmin(1)
+    centre = view.tokens.mean(0)
+    plane = principal_components(view.tokens - centre, 2).components.mT
+    rows = drawn(len(view.tokens), MAPPED)
     return {
-        "points": ((found.tokens[rows] - centre) @ plane).numpy().astype(np.float32),
+        "points": ((view.tokens[rows] - centre) @ plane).numpy().astype(np.float32),
         "labels": train.labels[rows].numpy().astype(np.uint8),
-        "found": nearest.numpy().astype(np.uint8),
-        "prototypes": ((found.prototypes - centre) @ plane).numpy().astype(np.float32),
+        "found": view.indices[rows].numpy().astype(np.uint8),
+        "prototypes": ((view.prototypes - centre) @ plane).numpy().astype(np.float32),
     }
 
 

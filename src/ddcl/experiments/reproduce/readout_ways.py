@@ -15,7 +15,7 @@ from ddcl.experiments.reproduce.clusters import cluster_scores
 from ddcl.experiments.reproduce.dynamics import Watch
 from ddcl.experiments.reproduce.readout_texts import Vectors, drawn, standardised_by, unit
 from ddcl.experiments.shuffling import Shuffled
-from ddcl.nn import NeighbourhoodEncoder, PooledOutput, PrototypeBank, PrototypeReadout
+from ddcl.nn import NeighbourhoodEncoder, PooledOutput, PrototypeReadout
 from ddcl.training import (
     CollapseMonitor,
     CollapseWarning,
@@ -45,15 +45,23 @@ class Plan(NamedTuple):
     device: str = "cpu"
 
 
+class View(NamedTuple):
+    """The training texts as a map shows them."""
+
+    tokens: Tensor
+    """(N, m)."""
+    prototypes: Tensor
+    """(K, m)."""
+    indices: Tensor
+    """The prototype of each, (N,)."""
+
+
 class Outcome(NamedTuple):
     """What a way found."""
 
     metrics: dict[str, float]
     epochs: Mapping[str, Sequence[float]] = {}
-    tokens: Tensor | None = None
-    """What the bank saw of the training texts, (N, m)."""
-    prototypes: Tensor | None = None
-    """(K, m)."""
+    view: View | None = None
 
 
 def logistic_regression(train: Vectors, test: Vectors) -> Outcome:
@@ -125,13 +133,16 @@ def default_clusters(train: Vectors, test: Vectors, plan: Plan) -> Outcome:
     with torch.no_grad():
         of_test = found.model(unit(test.x).to(plan.device)).indices.cpu().numpy()
     scores = both_scores(found.indices.cpu().numpy(), train, of_test, test)
-    neighbourhood, *further, bank = found.model
+    neighbourhood = found.model[0]
     assert isinstance(neighbourhood, NeighbourhoodEncoder)
-    assert isinstance(bank, PrototypeBank)
-    with torch.no_grad():
-        tokens = nn.Sequential(*further)(neighbourhood.fitted).cpu()
-    metrics = scores | _ending(watch.epochs)
-    return Outcome(metrics, watch.epochs, tokens, bank.prototypes[0].detach().cpu())
+    view = _held(neighbourhood.fitted.cpu(), found.indices.cpu())
+    return Outcome(scores | _ending(watch.epochs), watch.epochs, view)
+
+
+def _held(tokens: Tensor, indices: Tensor) -> View:
+    """Prototypes at the mean of the texts they hold: their own space, in which texts agree or do not, has no map."""
+    used = indices.unique()
+    return View(tokens, torch.stack([tokens[indices == index].mean(0) for index in used]), indices)
 
 
 def both_scores(found: np.ndarray, train: Vectors, of_test: np.ndarray, test: Vectors) -> dict[str, float]:
@@ -191,7 +202,8 @@ def _train(
     metrics = {name: watch.epochs[name][-1] for name in kept} | _ending(watch.epochs)
     with torch.no_grad():
         tokens = model.to_heads(x, None)[:, 0].cpu()
-    return Outcome(metrics, watch.epochs, tokens, model.bank.prototypes[0].detach().cpu())
+    view = View(tokens, model.bank.prototypes[0].detach().cpu(), torch.from_numpy(_read(model, x).indices))
+    return Outcome(metrics, watch.epochs, view)
 
 
 class _Found(NamedTuple):
