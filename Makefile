@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 # one process for each core, of one thread: what the tests compute is too small to share
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
-.PHONY: demo test check lint types shapes bench figures clean
+.PHONY: demo test check lint types shapes bench figures claims clean
 
 demo: $(READY)
 	$(BIN)/python examples/train_encoder.py
@@ -38,6 +38,11 @@ figures: $(READY)
 	$(BIN)/python docs/draw_figures.py
 	$(BIN)/python docs/fill_reproductions.py
 	$(BIN)/python -c "from ddcl.report import draw_roofline; draw_roofline('results/kernels.csv', 'docs/figures/roofline.svg', candidates='operation:triton compiled sdpa plain vq-ema perceiver'.split())"
+
+claims: $(READY)   ## run the ledger again, and write what it says into its page
+	$(BIN)/ddcl claims --json > docs/claims.json.new
+	mv docs/claims.json.new docs/claims.json
+	$(BIN)/python docs/fill_claims.py
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

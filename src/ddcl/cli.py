@@ -26,6 +26,7 @@ class Command(NamedTuple):
 COMMANDS: dict[str, Command] = {
     "bench": Command("ddcl.experiments.bench", "measure: collapse, clustering of 20 Newsgroups, speed"),
     "claims": Command("ddcl.experiments.claims.command", "run every claim of the theory and print a verdict for each"),
+    "doctor": Command("ddcl.commands.doctor", "what this machine has for ddcl, and whether ddcl works on it"),
     "reproduce": Command("ddcl.commands.reproduce", "run a table or figure of the paper again, beside its own figures"),
 }
 

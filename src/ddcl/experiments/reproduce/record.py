@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,17 +26,30 @@ def done(run: Run, result: Result, seconds: float, origin: Mapping[str, Any]) ->
 def append(finished: Done, path: Path) -> None:
     """Add a line to the record, begun if there is none."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    line = {
+    # what an interruption cut off must not take this line with it
+    broken = path.exists() and not path.read_bytes().endswith(b"\n")
+    with path.open("a", encoding="utf-8") as file:
+        file.write(("\n" if broken else "") + _line(finished))
+
+
+def sort(path: Path, runs: Sequence[Run]) -> None:
+    """Bring a record that several processes wrote into the order the runs were asked for, others after them."""
+    place = {_key(run.described()): i for i, run in enumerate(runs)}
+    ordered = sorted(read(path), key=lambda one: place.get(_key(one.run), len(place)))
+    partial = path.with_suffix(".partial")
+    partial.write_text("".join(map(_line, ordered)), encoding="utf-8")
+    os.replace(partial, path)
+
+
+def _line(finished: Done) -> str:
+    found = {
         "run": finished.run,
         "metrics": finished.metrics,
         "epochs": finished.epochs,
         "seconds": finished.seconds,
         "origin": finished.origin,
     }
-    # what an interruption cut off must not take this line with it
-    broken = path.exists() and not path.read_bytes().endswith(b"\n")
-    with path.open("a", encoding="utf-8") as file:
-        file.write(("\n" if broken else "") + json.dumps(line, allow_nan=True) + "\n")
+    return json.dumps(found, allow_nan=True) + "\n"
 
 
 def read(path: Path) -> list[Done]:

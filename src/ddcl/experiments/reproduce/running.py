@@ -16,6 +16,9 @@ from ddcl.experiments.reproduce import record
 from ddcl.experiments.reproduce.registry import load_study
 from ddcl.experiments.reproduce.study import Done, Run
 
+FOLDER = Path("runs") / "reproduce"
+"""Where records go unless told otherwise, and where they are looked for."""
+
 
 class Place(NamedTuple):
     """Where to run and where to write."""
@@ -47,6 +50,8 @@ def run_study(
         finished.append(one)
         if progress is not None:
             progress(count, len(left), one)
+    if place.jobs > 1 and left:
+        record.sort(path, runs)
     return in_order(runs, finished)
 
 

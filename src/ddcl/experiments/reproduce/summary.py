@@ -62,7 +62,9 @@ def spread(found: Sequence[float], digits: int, scale: float = 1.0) -> str:
     scaled = [value * scale for value in found]
     if not scaled:
         return NONE
-    if not all(map(math.isfinite, scaled)):  # such as the epochs until something happened that never did
+    if any(map(math.isnan, scaled)):
+        return "nan"
+    if any(map(math.isinf, scaled)):  # such as the epochs until something happened that never did
         finite = [value for value in scaled if math.isfinite(value)]
         return f"{mean(finite):.{digits}f} in {len(finite)} of {len(scaled)}" if finite else "never"
     if len(scaled) == 1:
