@@ -80,7 +80,7 @@ CASES = (
     TextCase("IMDB", "imdb", 4, True, 256, train=10_000, batch=256),
     TextCase("20 Newsgroups", "20newsgroups", 20, False, 128, default_epochs=50),
 )
-QUICK_TRAIN, QUICK_TEST, QUICK_TOKENS, QUICK_EPOCHS = 400, 200, 64, 10
+QUICK_TRAIN, QUICK_TEST, QUICK_TOKENS, QUICK_EPOCHS = 300, 150, 64, 10
 
 
 def case_name(case: TextCase, encoder: str) -> str:
