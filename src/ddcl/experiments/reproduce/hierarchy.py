@@ -146,7 +146,8 @@ def _lower_level(states: TokenStates, rows: np.ndarray, setting: Setting, seed: 
     tokens = torch.from_numpy(states.states[sampled].astype(np.float32)).to(device)
     torch.manual_seed(seed)
     bank = PrototypeBank(min(setting.lower, len(tokens) // 4), states.dim, device=device)
-    recipe = Recipe(epochs=setting.epochs, seed=seed, restarts=1)
+    # seeds alone: k-means itself to the last digit on so many tokens takes longer than all the rest
+    recipe = Recipe(epochs=setting.epochs, seed=seed, init="kmeans++")
     Trainer(bank, recipe, measure_every=setting.epochs).fit(Shuffled(tokens, batch=4096, seed=seed))
     with torch.no_grad():
         parts = [mean_over_tokens(bank(x, mask).centroid, mask) for x, mask in Documents(states, rows, device)]
@@ -179,7 +180,7 @@ def _two_banks(
         recipe = replace(paper_recipe(setting.epochs, lr=1e-3, epsilon=setting.epsilon, seed=seed), restarts=1)
         recipe = replace(recipe, barrier=setting.barrier)
     else:
-        recipe = Recipe(epochs=setting.epochs, seed=seed, restarts=1)
+        recipe = Recipe(epochs=setting.epochs, seed=seed, init="kmeans++")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of collapse, and of an encoder that nothing holds: that is what is measured
         Trainer(model, recipe, monitor=monitor, callback=watch).fit(Documents(states, rows, device, seed))
