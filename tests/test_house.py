@@ -18,7 +18,7 @@ FLOORS = [
     ["nn"],
     ["training"],
     ["data", "rivals"],
-    ["experiments"],
+    ["experiments", "fitting"],
     ["report"],
     ["commands"],
     ["cli"],

@@ -3,6 +3,7 @@ r"""Collapse-free prototype readout: each token becomes a convex mixture of a fe
 .. math:: \mu(z) = \sum_k \operatorname{softmax}_k(-|z - p_k|^2 / T)\, p_k
 """
 
+from ddcl.fitting import Fitted, load
 from ddcl.functional import (
     CellMoments,
     Covariance,
@@ -125,6 +126,7 @@ __all__ = [
     "Decomposition",
     "DescentTrace",
     "ExponentialSchedule",
+    "Fitted",
     "HierarchicalReadout",
     "HierarchyOutput",
     "Insertion",
@@ -185,6 +187,7 @@ __all__ = [
     "insert",
     "kmeans",
     "kmeans_plus_plus",
+    "load",
     "lyapunov",
     "nearest_neighbours",
     "neighbour_graph",

@@ -26,6 +26,7 @@ class Command(NamedTuple):
 COMMANDS: dict[str, Command] = {
     "bench": Command("ddcl.experiments.bench", "measure: collapse, clustering of 20 Newsgroups, speed"),
     "claims": Command("ddcl.experiments.claims.command", "run every claim of the theory and print a verdict for each"),
+    "fit": Command("ddcl.commands.fit", "texts or embeddings to prototypes you can read, in a run folder"),
     "reproduce": Command("ddcl.commands.reproduce", "run a table or figure of the paper again, beside its own figures"),
 }
 
