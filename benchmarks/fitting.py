@@ -27,7 +27,8 @@ began = time.perf_counter()
 {work}
 seconds = time.perf_counter() - began
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(json.dumps(dict(seconds=seconds, peak_mib=peak / (1 if sys.platform != "darwin" else 1024) / 1024, distortion=distortion)))
+unit = 2**20 if sys.platform == "darwin" else 2**10  # bytes there, KiB elsewhere
+print(json.dumps(dict(seconds=seconds, peak_mib=peak / unit, distortion=distortion)))
 """
 _METHODS = {
     "ddcl fit": _MEASURED.format(

@@ -89,7 +89,7 @@ class RunFolder:
         """Parameters and buffers by name."""
         whole = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
         with whole_file(self.path / MODEL) as file:
-            file.write(_safetensors().save(whole, {"format": "pt", "ddcl": __version__}))
+            file.write(_safetensors().save(whole, {"format": "pt"}))
 
     def read_model(self) -> dict[str, Tensor]:
         """What :meth:`write_model` was given."""

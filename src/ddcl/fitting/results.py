@@ -117,8 +117,8 @@ def _assignments(
             "prototype": found.prototype.int().numpy(),
             "confidence": found.confidence.numpy(),
             "entropy": found.entropy.numpy(),
-            "prototypes": list(found.prototypes.int().numpy()),
-            "weights": list(found.weights.numpy()),
+            "prototypes": _lists(found.prototypes.int()),
+            "weights": _lists(found.weights),
         }
         if settings.classes is not None and table.labels is not None and found.predicted is not None:
             assert tally.predicted is not None, "begun above"
@@ -128,6 +128,13 @@ def _assignments(
             piece["held_out"] = held[start:stop]
         yield piece
         start = stop
+
+
+def _lists(rows: Tensor) -> Any:
+    """Rows (n, k) as pyarrow's lists of k, without a Python object for each."""
+    pyarrow, _ = parquet_packages()
+    offsets = np.arange(len(rows) + 1, dtype=np.int32) * rows.shape[1]
+    return pyarrow.ListArray.from_arrays(offsets, rows.contiguous().numpy().reshape(-1))
 
 
 def _keep_inputs(folder: RunFolder, table: Table, rows: Rows) -> None:

@@ -51,6 +51,8 @@ class Settings:
     """Rows that the k-means start and the critical temperature at the start are of."""
     restarts: int
     """Of that k-means."""
+    start_steps: int
+    """The most steps of that k-means; the training goes on from there."""
     seed: int
     device: str
     held_out: float
@@ -93,6 +95,7 @@ class Effort:
     rows_measured: int
     rows_started: int
     restarts: int
+    start_steps: int
 
 
 def usual_effort(rows: int, prototypes: int, epochs: int | None = None) -> Effort:
@@ -107,7 +110,7 @@ def usual_effort(rows: int, prototypes: int, epochs: int | None = None) -> Effor
         >>> usual_effort(10_000, 77).epochs, usual_effort(1_000_000, 100).rows_per_epoch
         (50, 131072)
     """
-    per_epoch = min(rows, 2**17)
+    per_epoch, small = min(rows, 2**17), rows <= 2**14
     batch = 1024
     while batch < 32 * prototypes and batch < 2**14:
         batch *= 2
@@ -115,7 +118,8 @@ def usual_effort(rows: int, prototypes: int, epochs: int | None = None) -> Effor
         epochs=epochs or max(4, min(50, 2**19 // per_epoch)),
         batch_size=min(batch, rows),
         rows_per_epoch=per_epoch,
-        rows_measured=min(rows, max(2**14, 64 * prototypes)),
+        rows_measured=min(rows, max(2**14 if small else 2**13, 64 * prototypes)),
         rows_started=min(rows, max(2**14, 64 * prototypes)),
-        restarts=10 if rows <= 2**14 else 1,
+        restarts=10 if small else 1,
+        start_steps=300 if small else 30,
     )

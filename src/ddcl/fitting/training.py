@@ -22,8 +22,8 @@ from ddcl.shapes import Float
 from ddcl.training import CollapseWarning, Recipe, Trainer
 from ddcl.training.progress import Progress
 
-START_STEPS = 100
-"""Of Lloyd's iteration at the start; the training goes on from there."""
+READING_ROWS = 4096
+"""Rows that the temperature of the reading is chosen by."""
 LOOKS = 5
 """Exact measurements over a run; each costs more than an epoch."""
 PIECE = 8192
@@ -115,7 +115,8 @@ def train(
             callback=lambda progress: watch(progress, _figures(trainer, bank)),
         )
         history = trainer.fit(batches, measured=measured, checkpoint=checkpoint, resume=resume)
-    reading = reading_temperature(sample, bank.prototypes[0].detach())
+    some = rows.sample(READING_ROWS, settings.seed, chosen).to(settings.device)
+    reading = reading_temperature(some, bank.prototypes[0].detach())
     bank.set_temperature(reading.temperature)
     model = bank if classes is None else _with_head(bank, rows, settings, classes)
     return Trained(model.eval(), history[-1], reading)
@@ -131,7 +132,11 @@ def _start(bank: PrototypeBank, sample: Tensor, settings: Settings) -> None:
         warnings.filterwarnings("error", message="z has only")
         try:
             found = kmeans(
-                sample, settings.prototypes, restarts=settings.restarts, iterations=START_STEPS, generator=random
+                sample,
+                settings.prototypes,
+                restarts=settings.restarts,
+                iterations=settings.start_steps,
+                generator=random,
             )
         except UserWarning as few:
             raise BadInputError(f"the data have {str(few).removeprefix('z has ')}; ask for fewer prototypes") from few
