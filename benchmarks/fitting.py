@@ -16,6 +16,7 @@ ROWS, DIM, PROTOTYPES = 1_000_000, 384, 100
 QUICK = (3000, 16, 8)
 CLUSTERS_PER_PROTOTYPE = 3
 """More than there are prototypes: no method can find them all."""
+TURNS = 2
 MEMORY_GB, TIMES_SLOWER = 4.0, 3.0
 
 # each in a process of its own, so that the high-water mark of memory is its own; imports are not timed
@@ -50,12 +51,16 @@ _METHODS = {
 
 
 def measure(quick: bool) -> Result:
-    """Time, memory and distortion of both, once each: a run takes long, and its targets are factors."""
+    """Time, memory and distortion of both, which take turns; the shortest time of each counts."""
     rows, dim, prototypes = QUICK if quick else (ROWS, DIM, PROTOTYPES)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "embeddings.npy")
         _write_embeddings(path, rows, dim, CLUSTERS_PER_PROTOTYPE * prototypes)
-        found = {name: _run(code, path, prototypes, Path(folder, "run")) for name, code in _METHODS.items()}
+        turns = [
+            {name: _run(code, path, prototypes, Path(folder, f"run-{turn}")) for name, code in _METHODS.items()}
+            for turn in range(1 if quick else TURNS)
+        ]
+    found = {name: min((turn[name] for turn in turns), key=lambda one: one["seconds"]) for name in _METHODS}
     records: list[Row] = [
         {
             "benchmark": "fit",
@@ -63,13 +68,14 @@ def measure(quick: bool) -> Result:
             "N": rows,
             "m": dim,
             "K": prototypes,
+            "turns": len(turns),
             "seconds": f"{one['seconds']:.2f}",
             "peak_mib": f"{one['peak_mib']:.0f}",
             "distortion": f"{one['distortion']:.6g}",
         }
         for name, one in found.items()
     ]
-    header = ["method", "N", "m", "K", "seconds", "peak MiB", "distortion"]
+    header = ["method", "N", "m", "K", "turns", "seconds", "peak MiB", "distortion"]
     return Result(records, format_table(header, [list(row.values())[1:] for row in records]), _verdicts(found))
 
 

@@ -55,7 +55,7 @@ def test_embeddings_become_a_run_folder_with_every_file(vectors, tmp_path, capsy
     assert run(vectors, "--out", out, *QUICK) == 0
     assert set(files(out)) == {"config.json", "model.safetensors", "metrics.jsonl", "assignments.parquet"}
     shown = capsys.readouterr()
-    assert "prototypes: 4 (auto: 4 prototypes" in shown.err
+    assert "prototypes: 4 (auto: of 2 to 32, the number that stays the same" in shown.err
     assert "healthy: 4 of 4 prototypes stand apart, 100% in use" in shown.out
     assert f"ddcl.load({str(out)!r})" in shown.out
     config = json.loads((out / "config.json").read_text())
@@ -155,6 +155,17 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(vectors, tmp_path, monkeypa
     assert "checkpoint.pt" not in broken
 
 
+def test_a_run_that_was_killed_before_its_first_epoch_begins_again(vectors, tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    with monkeypatch.context() as patched:
+        patched.setattr(folders.RunFolder, "stop", lambda _: None)  # nothing is tidied up after a kill
+        patched.setattr(loop.Trainer, "fit", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert run(vectors, "--out", out, *QUICK) == 1
+    assert json.loads((out / "config.json").read_text())["state"] == "running"
+    assert run(vectors, "--out", out, "--resume", *QUICK) == 0
+    assert len(metrics_without_times(out)) == 4
+
+
 def test_a_run_stopped_before_its_first_epoch_leaves_nothing(vectors, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(loop.Trainer, "fit", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
     assert run(vectors, "--out", tmp_path / "run", *QUICK) == 1
@@ -221,11 +232,6 @@ def test_an_unfinished_run_goes_on_only_with_its_own_settings_and_data(vectors, 
     assert run(vectors, "--out", out, "--resume", *QUICK) == 2
     assert "digest" in complaint(capsys)
     assert files(out) == before
-
-
-def write(path, content):
-    path.write_bytes(content)
-    return path
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,6 @@ class _Live:
     def __call__(self, progress: Progress, figures: dict[str, float]) -> None:
         if self.bar is None:
             self.bar = ProgressBar(progress.epochs, "epochs", sys.stderr)
-            self.bar(progress.epoch - 1, progress.epochs)
         self.bar.note = live_note(figures)
         self.bar(progress.epoch, progress.epochs)
 

@@ -156,7 +156,7 @@ def _settings(
     classes = None
     if table.labels is not None:
         classes = tuple(sorted({label for label in table.labels if label is not None}))
-    prototypes, reason = _prototypes(request, rows, classes, earlier)
+    prototypes, reason = _prototypes(request, rows, classes, telling, earlier)
     telling.say(f"prototypes: {prototypes} ({reason})")
     return Settings(
         source=str(table.path.resolve()),
@@ -181,7 +181,7 @@ def _settings(
 
 
 def _prototypes(
-    request: Request, rows: Rows, classes: tuple[str, ...] | None, earlier: RunFolder | None
+    request: Request, rows: Rows, classes: tuple[str, ...] | None, telling: Telling, earlier: RunFolder | None
 ) -> tuple[int, str]:
     if isinstance(request.prototypes, int):
         return request.prototypes, "as given"
@@ -190,6 +190,7 @@ def _prototypes(
     if classes is not None:
         fitting = max(2, min(2 * len(classes), len(rows) // 4))
         return fitting, f"auto: two for each of the {len(classes)} classes, but no more than one for every four rows"
+    telling.say(f"choosing the number of prototypes by the phase diagram of {min(SAMPLE, len(rows))} rows")
     size = choose_size(rows.sample(SAMPLE, request.seed), request.seed)
     return size.prototypes, f"auto: {size.reason}"
 
