@@ -143,16 +143,28 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(vectors, tmp_path, monkeypa
     with monkeypatch.context() as patched:
         interrupting_at(patched, epoch)
         assert run(vectors, "--prototypes", "7", "--out", out, *QUICK) == 1
-    assert complaint(capsys).endswith(f"--out {out} --resume goes on from the last epoch")
+    assert complaint(capsys).endswith(f"--out {out} --resume` goes on from the last epoch")
     assert json.loads((out / "config.json").read_text())["state"] == "interrupted"
     with pytest.raises(ValueError, match=rf"is not finished \(interrupted, {epoch} of 4 epochs\)"):
         ddcl.load(out)
-    assert run(vectors, "--prototypes", "7", "--out", out, "--resume", *QUICK) == 0
+    assert run(vectors, "--out", out, "--resume") == 0  # what was asked for then is known
     whole, broken = files(tmp_path / "whole"), files(out)
     assert whole["model.safetensors"] == broken["model.safetensors"]
     assert whole["assignments.parquet"] == broken["assignments.parquet"]
     assert metrics_without_times(out) == metrics_without_times(tmp_path / "whole")
     assert "checkpoint.pt" not in broken
+
+
+def test_a_run_on_texts_with_labels_goes_on_with_its_columns_and_encoder(messages, tiny_folder, tmp_path, monkeypatch):
+    asked = ["--encoder", tiny_folder, "--text", "message", "--labels", "place", "--prototypes", "3", "--seed", "5"]
+    assert run(messages, *asked, "--out", tmp_path / "whole", *QUICK) == 0
+    with monkeypatch.context() as patched:
+        interrupting_at(patched, 2)
+        assert run(messages, *asked, "--out", tmp_path / "broken", *QUICK) == 1
+    assert run(messages, "--out", tmp_path / "broken", "--resume") == 0
+    whole, broken = (files(tmp_path / name) for name in ("whole", "broken"))
+    for name in ("model.safetensors", "assignments.parquet", "inputs.parquet", "embeddings.npy"):
+        assert whole[name] == broken[name]
 
 
 def test_a_run_that_was_killed_before_its_first_epoch_begins_again(vectors, tmp_path, monkeypatch):
@@ -170,6 +182,22 @@ def test_a_run_stopped_before_its_first_epoch_leaves_nothing(vectors, tmp_path, 
     monkeypatch.setattr(loop.Trainer, "fit", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
     assert run(vectors, "--out", tmp_path / "run", *QUICK) == 1
     assert "nothing was written" in complaint(capsys)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_full_disk_at_the_very_beginning_leaves_nothing(vectors, tmp_path, monkeypatch, capsys):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(folders, "whole_file", full)
+    assert run(vectors, "--out", tmp_path / "run", *QUICK) == 1
+    assert "No space left on device" in complaint(capsys)
+    assert not (tmp_path / "run").exists()
+
+
+def test_held_out_rows_are_none_to_start_prototypes_from(labelled, tmp_path, capsys):
+    assert run(labelled, "--labels", "team", "--prototypes", "190", "--out", tmp_path / "run", *QUICK) == 2
+    assert "180 rows are left to learn from, fewer than the 190 prototypes" in complaint(capsys)
     assert not (tmp_path / "run").exists()
 
 
@@ -226,7 +254,7 @@ def test_an_unfinished_run_goes_on_only_with_its_own_settings_and_data(vectors, 
         assert run(vectors, "--out", out, *QUICK) == 1
     before = files(out)
     for change in (["--seed", "1"], ["--epochs", "5"], ["--prototypes", "3"]):
-        assert run(vectors, "--out", out, "--resume", *QUICK, *change) == 2
+        assert run(vectors, "--out", out, "--resume", *change) == 2
         assert "was begun otherwise: now" in complaint(capsys)
     np.save(vectors, np.load(vectors) + 1)
     assert run(vectors, "--out", out, "--resume", *QUICK) == 2

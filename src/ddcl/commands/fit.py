@@ -24,7 +24,7 @@ DATA is one of
   a .npy file, or an .npz file with one such array: embeddings (rows, dimension), mapped into memory, never held whole
 
 What is not given is guessed, and the guess is said. Texts are embedded by --encoder and kept in the cache, so that a
-second run on them starts at once. Ctrl-C stops; the same command with --resume goes on, to the same bits.
+second run on them starts at once. Ctrl-C stops; `ddcl fit DATA --out FOLDER --resume` goes on, to the same bits.
 """
 EPILOG = """\
 examples:
@@ -54,16 +54,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--prototypes",
         type=_count_or_auto,
-        default="auto",
         metavar="K",
         help="how many, or auto (the default): the number whose plateau in the phase diagram is the longest for its "
         "size, up to 32; with --labels two for each class",
     )
     parser.add_argument("--epochs", type=int, metavar="N", help="50, fewer for many rows")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of all that is random (0)")
+    parser.add_argument("--seed", type=int, metavar="N", help="of all that is random (0)")
     parser.add_argument("--device", default="cpu", help="cpu (the default), cuda, cuda:1, mps")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="the run folder (runs/NAME-DATE)")
-    parser.add_argument("--resume", action="store_true", help="go on with the unfinished run in --out, if there is one")
+    parser.add_argument("--resume", action="store_true", help="go on with the unfinished run in --out")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -169,7 +168,7 @@ def live_note(figures: dict[str, float]) -> str:
 
 def _after_interruption(request: Request) -> str:
     if (request.out / "checkpoint.pt").exists():
-        return f"interrupted; the same command with --out {request.out} --resume goes on from the last epoch"
+        return f"interrupted; `ddcl fit {request.data} --out {request.out} --resume` goes on from the last epoch"
     return "interrupted before the first epoch was done; nothing was written (texts embedded so far are in the cache)"
 
 

@@ -48,7 +48,11 @@ class RunFolder:
             raise BadInputError(f"{path} exists already: choose another --out, or go on with its run by --resume")
         path.mkdir(parents=True, exist_ok=True)
         folder = cls(path)
-        folder._write_config({**_beginning(), "state": "running", "settings": settings.as_json(), "result": None})
+        try:
+            folder._write_config({**_beginning(), "state": "running", "settings": settings.as_json(), "result": None})
+        except OSError:
+            shutil.rmtree(path, ignore_errors=True)
+            raise
         return folder
 
     @property

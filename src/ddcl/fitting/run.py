@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Union
 
@@ -25,6 +25,7 @@ from ddcl.training.progress import Progress
 
 HELD_OUT = 0.1
 MAX_TOKENS = 128
+AS_GIVEN = "as given"
 
 Prototypes = Union[int, str]
 """A number, or "auto"."""
@@ -32,18 +33,29 @@ Prototypes = Union[int, str]
 
 @dataclass(frozen=True)
 class Request:
-    """What a user asks for; what is None is chosen."""
+    """What a user asks for; what is None is chosen, or in a run that goes on as it was."""
 
     data: Path
     out: Path
     text: str | None = None
     labels: str | None = None
     encoder: str | None = None
-    prototypes: Prototypes = "auto"
+    prototypes: Prototypes | None = None
     epochs: int | None = None
-    seed: int = 0
+    seed: int | None = None
     device: str = "cpu"
     resume: bool = False
+
+    def completed(self, earlier: Settings) -> Request:
+        """With what is left open as it was in the run to go on with."""
+        return replace(
+            self,
+            text=self.text or earlier.text_column,
+            labels=self.labels or earlier.label_column,
+            encoder=self.encoder or earlier.encoder,
+            epochs=self.epochs or earlier.epochs,
+            seed=earlier.seed if self.seed is None else self.seed,
+        )
 
 
 @dataclass(frozen=True)
@@ -70,6 +82,8 @@ def fit(request: Request, telling: Telling) -> RunFolder:
     if earlier is not None and earlier.state == "done":
         telling.say(f"the run in {request.out} is done already")
         return earlier
+    if earlier is not None:
+        request = request.completed(earlier.settings)
     table = read_table(request.data, text=request.text, labels=request.labels)
     for remark in table.remarks:
         telling.say(remark)
@@ -174,7 +188,7 @@ def _settings(
         prototypes=prototypes,
         prototypes_reason=reason,
         **asdict(usual_effort(len(rows), prototypes, request.epochs)),
-        seed=request.seed,
+        seed=request.seed or 0,
         device=request.device,
         held_out=HELD_OUT if classes is not None else 0.0,
     )
@@ -184,14 +198,14 @@ def _prototypes(
     request: Request, rows: Rows, classes: tuple[str, ...] | None, telling: Telling, earlier: RunFolder | None
 ) -> tuple[int, str]:
     if isinstance(request.prototypes, int):
-        return request.prototypes, "as given"
-    if earlier is not None and earlier.settings.prototypes_reason != "as given":
-        return earlier.settings.prototypes, earlier.settings.prototypes_reason  # chosen before, of the same data
+        return request.prototypes, AS_GIVEN
+    if earlier is not None and (request.prototypes is None or earlier.settings.prototypes_reason != AS_GIVEN):
+        return earlier.settings.prototypes, earlier.settings.prototypes_reason
     if classes is not None:
         fitting = max(2, min(2 * len(classes), len(rows) // 4))
         return fitting, f"auto: two for each of the {len(classes)} classes, but no more than one for every four rows"
     telling.say(f"choosing the number of prototypes by the phase diagram of {min(SAMPLE, len(rows))} rows")
-    size = choose_size(rows.sample(SAMPLE, request.seed), request.seed)
+    size = choose_size(rows.sample(SAMPLE, request.seed or 0), request.seed or 0)
     return size.prototypes, f"auto: {size.reason}"
 
 

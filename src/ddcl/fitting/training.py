@@ -125,6 +125,10 @@ def train(
 @torch.no_grad()
 def _start(bank: PrototypeBank, sample: Tensor, settings: Settings) -> None:
     """Prototypes to where k-means finds the cells of a sample."""
+    if len(sample) < settings.prototypes:
+        raise BadInputError(
+            f"{len(sample)} rows are left to learn from, fewer than the {settings.prototypes} prototypes"
+        )
     if not bool((sample != sample[0]).any()):
         raise BadInputError("all rows are the same, so there is nothing to tell apart")
     random = torch.Generator().manual_seed(settings.seed)
