@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -134,6 +138,26 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(vectors, tmp
     a, b, c = (files(tmp_path / name) for name in "abc")
     assert a["model.safetensors"] == b["model.safetensors"] != c["model.safetensors"]
     assert a["assignments.parquet"] == b["assignments.parquet"]
+
+
+@pytest.mark.slow
+def test_a_real_ctrl_c_leaves_a_checkpoint_and_one_sentence(vectors, tmp_path):
+    out = tmp_path / "run"
+    command_line = [sys.executable, "-m", "ddcl", "fit", str(vectors), "--out", str(out), "--epochs", "1000000"]
+    # a shell may start this in the background, where the signal is ignored
+    ready = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler)}
+    with subprocess.Popen(command_line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **ready) as process:
+        for _ in range(600):
+            if (out / "checkpoint.pt").exists() or process.poll() is not None:
+                break
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        shown, said = process.communicate(timeout=60)
+    assert process.returncode == 1, said
+    assert shown == ""
+    assert "Traceback" not in said
+    assert said.splitlines()[-1].startswith("ddcl fit: interrupted; `ddcl fit ")
+    assert json.loads((out / "config.json").read_text())["state"] == "interrupted"
 
 
 @pytest.mark.parametrize("epoch", [1, 3])
