@@ -10,7 +10,6 @@ import time
 
 import numpy as np
 import pytest
-from pyarrow import parquet
 
 import ddcl
 from ddcl.cli import main
@@ -18,6 +17,7 @@ from ddcl.commands import fit as command
 from ddcl.fitting import folder as folders
 from ddcl.training import loop
 
+parquet = pytest.importorskip("pyarrow.parquet")
 pytestmark = [
     # the packages warn about each other
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 
 import numpy as np
-import pyarrow
 import pytest
-from pyarrow import parquet
 
 from ddcl.fitting import BadInputError
 from ddcl.fitting.tables import digest_of, read_table
 
+pyarrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
 AWKWARD = ['<script>alert("1")</script>', "quotes \" and ' and ,;\t", "שלום עולם مرحبا", "line\nbreak", "x" * 100_000]
 
 
