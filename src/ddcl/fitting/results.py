@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -30,9 +31,9 @@ def write_results(
     rows: Rows,
     classes: Classes | None,
     *,
-    seconds: float,
+    began: float,
 ) -> None:
-    """All that a finished run holds; the configuration last."""
+    """All that a finished run holds; the configuration last. The fit began at ``began`` by the monotonic clock."""
     model, last, reading = trained
     state = model.state_dict()
     folder.write_model({f"bank.{name}": t for name, t in state.items()} if isinstance(model, PrototypeBank) else state)
@@ -56,7 +57,7 @@ def write_results(
             "entropy": tally.entropy / len(rows),
             "accuracy": compared,
             "remarks": list(table.remarks),
-            "seconds": seconds,
+            "seconds": time.monotonic() - began,
         }
     )
 

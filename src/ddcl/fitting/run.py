@@ -104,7 +104,7 @@ def fit(request: Request, telling: Telling) -> RunFolder:
             resume=earlier is not None,
             watch=_Recorder(folder, telling.watch),
         )
-        write_results(folder, trained, table, rows, classes, seconds=time.monotonic() - began)
+        write_results(folder, trained, table, rows, classes, began=began)
     except BaseException:  # an interruption too: nothing that is half done may look whole
         folder.stop()
         raise
