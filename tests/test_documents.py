@@ -81,6 +81,16 @@ def test_the_speed_table_in_the_readme_is_the_committed_record():
         assert shown == [*expected, f"{float(cells[2]['memory_ratio_to_eager']):.1f}"]
 
 
+def test_the_figures_of_a_million_rows_are_the_committed_record():
+    with (ROOT / "benchmarks" / "results" / "fit.csv").open() as file:
+        ours, theirs = csv.DictReader(file)
+    assert (ours["method"], ours["N"], theirs["method"]) == ("ddcl fit", "1000000", "MiniBatchKMeans")
+    memory = float(ours["peak_mib"]) / 1024
+    longer, distortion = (float(ours[name]) / float(theirs[name]) for name in ("seconds", "distortion"))
+    shown = f"take {memory:.1f} GiB of memory and {longer:.2f} times as long as scikit-learn's `MiniBatchKMeans`"
+    assert f"{shown}, at {distortion:.3f} of its distortion" in (ROOT / "docs" / "fit.md").read_text()
+
+
 def test_the_gpu_table_in_the_readme_is_the_committed_record():
     with (ROOT / "results" / "kernels.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if row["item"] == "whole" and row["median_ms"]]

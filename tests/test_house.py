@@ -18,7 +18,7 @@ FLOORS = [
     ["nn"],
     ["training"],
     ["data", "rivals"],
-    ["experiments"],
+    ["experiments", "fitting"],
     ["report"],
     ["commands"],
     ["cli"],
@@ -67,10 +67,11 @@ def test_importing_ddcl_needs_torch_and_numpy_only():
         "bank = torch.randn(3, 2)\n"
         "ddcl.readout(torch.randn(4, 2), bank, 1.0)\n"
         "new = {name.split('.')[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names)\n"
-        "print(sorted(new - {'torch', 'numpy'}))\n"
+        "print(sorted(new - {'torch', 'numpy'}), 'ddcl.data' in sys.modules)\n"
+        "print(ddcl.load.__name__, 'ddcl.data' in sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['ddcl']"
+    assert done.stdout.splitlines() == ["['ddcl'] False", "load True"]
 
 
 def test_every_public_name_exists_and_has_a_docstring():

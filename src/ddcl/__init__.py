@@ -3,6 +3,8 @@ r"""Collapse-free prototype readout: each token becomes a convex mixture of a fe
 .. math:: \mu(z) = \sum_k \operatorname{softmax}_k(-|z - p_k|^2 / T)\, p_k
 """
 
+from typing import TYPE_CHECKING, Any
+
 from ddcl.functional import (
     CellMoments,
     Covariance,
@@ -108,6 +110,9 @@ from ddcl.training import (
 )
 from ddcl.version import __version__
 
+if TYPE_CHECKING:
+    from ddcl.fitting import Fitted, load
+
 __all__ = [
     "AdaptiveSize",
     "AttentionOutput",
@@ -125,6 +130,7 @@ __all__ = [
     "Decomposition",
     "DescentTrace",
     "ExponentialSchedule",
+    "Fitted",
     "HierarchicalReadout",
     "HierarchyOutput",
     "Insertion",
@@ -185,6 +191,7 @@ __all__ = [
     "insert",
     "kmeans",
     "kmeans_plus_plus",
+    "load",
     "lyapunov",
     "nearest_neighbours",
     "neighbour_graph",
@@ -208,3 +215,12 @@ __all__ = [
     "time_scales",
     "usage",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What reads run folders is imported when it is first asked for: the rest of the library does without it."""
+    if name not in ("Fitted", "load"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ddcl import fitting
+
+    return getattr(fitting, name)

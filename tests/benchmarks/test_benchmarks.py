@@ -68,6 +68,20 @@ def test_blocks_tries_every_size_next_to_the_one_in_use_and_puts_it_back(tmp_pat
     assert "block size in use is the best on the whole: " in capsys.readouterr().out
 
 
+def test_fit_is_measured_beside_mini_batch_kmeans_in_processes_of_their_own(tmp_path, capsys):
+    for package in ("pyarrow", "safetensors", "sklearn"):
+        pytest.importorskip(package)
+    columns, rows = quick_rows("fit", tmp_path)
+    assert columns == ["benchmark", "method", "N", "m", "K", "turns", "seconds", "peak_mib", "distortion", *PROVENANCE]
+    ours, theirs = rows
+    assert (ours["method"], theirs["method"]) == ("ddcl fit", "MiniBatchKMeans")
+    assert float(ours["distortion"]) < 1.02 * float(theirs["distortion"])  # of the same rows, by the same measure
+    assert all(float(row["seconds"]) > 0 and float(row["peak_mib"]) > 50 for row in rows)
+    printed = capsys.readouterr().out
+    for target in ("under 4 GB: ", "slower by at most 3: ", "equal or better distortion: "):
+        assert target in printed
+
+
 def test_only_a_full_run_writes_without_being_told_where(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(cli, "RESULTS", tmp_path)
     monkeypatch.setitem(BENCHMARKS, "core", Benchmark("", lambda quick: Result([{"quick": str(quick)}], "", [])))

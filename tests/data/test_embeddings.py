@@ -75,6 +75,15 @@ def test_interrupted_work_goes_on_where_it_stopped(tiny, monkeypatch):
     torch.testing.assert_close(found[rows], whole[rows], rtol=1e-4, atol=1e-5)
 
 
+def test_what_is_not_to_be_kept_is_neither_read_nor_written(tiny, tmp_path, monkeypatch):
+    found = embed(TEXTS, encoder=tiny, max_tokens=8, progress=False, keep=False)
+    assert not (tmp_path / "cache").exists()
+    assert torch.equal(found, embed(TEXTS, encoder=tiny, max_tokens=8, progress=False))
+    monkeypatch.setattr(encoding.Encoding, "batches", lambda *_: iter(()))
+    with pytest.raises(KeyError):  # asked to compute again, it finds no texts
+        embed(TEXTS, encoder=tiny, max_tokens=8, progress=False, keep=False)
+
+
 def test_two_encoders_of_one_name_share_nothing(tiny, tmp_path):
     other = load_encoder(write_encoder(tmp_path / "tiny", seed=1))
     assert other.name == tiny.name

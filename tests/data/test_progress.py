@@ -49,6 +49,14 @@ def test_a_terminal_gets_one_line_written_over():
     assert said.count("\n") == 1
 
 
+def test_a_note_stands_at_the_end_of_the_line():
+    stream, clock = io.StringIO(), iter([0.0, 10.0])
+    bar = ProgressBar(4, "epochs", stream, clock=lambda: next(clock))
+    bar.note = "usage 100%"
+    bar(1, 4)
+    assert stream.getvalue() == " 25%  1 of 4 epochs; usage 100%\n"
+
+
 def test_hours_are_shown_where_there_are_hours():
     assert "2:45:00 left" in run(io.StringIO(), [(0, 0), (100, 1)])
 

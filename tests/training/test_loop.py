@@ -554,3 +554,13 @@ def test_a_loss_that_nothing_learns_from_is_refused_by_name():
             Recipe(epochs=1, restarts=1),
             loss=lambda model, batch: model(batch).loss.total.detach(),
         ).fit(groups().split(61))
+
+
+def test_exact_figures_may_be_of_other_batches_than_the_training():
+    z = torch.randn(256, 4)
+    bank = PrototypeBank(4, 4)
+    history = Trainer(bank, Recipe(epochs=2)).fit(z.split(64), measured=z[:96].split(32))
+    assert [one.metrics["tokens"] for one in history] == [96.0, 96.0]
+    assert history[-1].steps == 8
+    with pytest.raises(TypeError, match="measured: got an iterator"):
+        Trainer(bank, Recipe(epochs=2)).fit(z.split(64), measured=iter([z]))

@@ -1,1 +1,1 @@
-"""The commands of `ddcl` that need both the experiments and the pictures: one file each, parsing and calling."""
+"""The commands of `ddcl` that stand on several floors: one file each, parsing and calling."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -43,6 +44,7 @@ def embed(
     device: torch.device | str = "cpu",
     precision: Precision = "float32",
     progress: bool | Report = True,
+    keep: bool = True,
 ) -> Tensor:
     """One vector for each text from the encoder's last layer, float32, (N, dim).
 
@@ -60,16 +62,23 @@ def embed(
         device: where the encoder runs.
         precision: the encoder's matrix products; pooling is in float32.
         progress: True: a bar on stderr; False: nothing; or a function that gets the number of texts done and in all.
+        keep: False: the cache is neither read nor written, as for a sentence that someone types.
     """
     check_texts(texts, max_tokens, precision, batch_size)
     if pooling not in POOLINGS:
         raise ValueError(f"pooling must be one of {', '.join(POOLINGS)}; got {pooling!r}")
     chosen = resolve(encoder)
     arrays = _arrays(texts, chosen.fingerprint, max_tokens, precision)
-    if not arrays.complete():
+    encoding = Encoding(chosen, max_tokens, batch_size, device, precision)
+    if not keep:
         check_length(chosen, max_tokens)
-        _compute(texts, Encoding(chosen, max_tokens, batch_size, device, precision), arrays, progress)
-    raw = arrays.open(pooling)
+        with reporting(progress, len(texts), "texts") as report:
+            raw = _pooled(texts, encoding, report, 0, len(texts))[pooling]
+    else:
+        if not arrays.complete():
+            check_length(chosen, max_tokens)
+            _compute(texts, encoding, arrays, progress)
+        raw = arrays.open(pooling)
     if len(raw) != len(texts):
         raise ValueError(f"{arrays.path(pooling)} has {len(raw)} rows for {len(texts)} texts: remove it")
     found = torch.from_numpy(np.array(raw, dtype=np.float32))
@@ -123,20 +132,22 @@ def import_embeddings(
 
 def _compute(texts: Sequence[str], encoding: Encoding, arrays: ShardedArrays, progress: bool | Report) -> None:
     with reporting(progress, len(texts), "texts") as report:
-
-        def make(start: int, stop: int) -> dict[str, np.ndarray]:
-            found: dict[str, np.ndarray] = {}
-            done = start
-            for batch in encoding.batches(texts[start:stop]):
-                for name, part in zip(POOLINGS, _pool(batch), strict=True):
-                    whole = found.setdefault(name, np.empty((stop - start, part.shape[-1]), dtype=np.float32))
-                    whole[batch.rows] = part.cpu().numpy()
-                done += len(batch.rows)
-                report(done, len(texts))
-            return found
-
         report(arrays.done(len(texts), PIECE), len(texts))
+        make = partial(_pooled, texts, encoding, report)
         arrays.fill(len(texts), PIECE, make, encoding.note() | {"texts": len(texts)})
+
+
+def _pooled(texts: Sequence[str], encoding: Encoding, report: Report, start: int, stop: int) -> dict[str, np.ndarray]:
+    """Both poolings of some of the texts."""
+    found: dict[str, np.ndarray] = {}
+    done = start
+    for batch in encoding.batches(texts[start:stop]):
+        for name, part in zip(POOLINGS, _pool(batch), strict=True):
+            whole = found.setdefault(name, np.empty((stop - start, part.shape[-1]), dtype=np.float32))
+            whole[batch.rows] = part.cpu().numpy()
+        done += len(batch.rows)
+        report(done, len(texts))
+    return found
 
 
 def _pool(batch: Encoded) -> tuple[Tensor, Tensor]:

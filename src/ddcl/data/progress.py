@@ -25,6 +25,8 @@ class ProgressBar:
         self.began = self.last = clock()
         self.before: int | None = None
         self.written = 0
+        self.note = ""
+        """What else is to be seen at the end of the line; the caller sets it."""
 
     def __call__(self, done: int, total: int) -> None:
         """Report that so much is done; what was done at the first call counts for no rate."""
@@ -49,6 +51,7 @@ class ProgressBar:
         if fresh > 0 and passed > 0:
             rate = fresh / passed
             line += f", {rate:.3g}/s, {_clock_time((self.total - done) / rate)} left"
+        line += f"; {self.note}" if self.note else ""
         return f"[{'#' * round(share * BAR_WIDTH):<{BAR_WIDTH}}] {line}" if self.terminal else line
 
     def _write(self, line: str) -> None:

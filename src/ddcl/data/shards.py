@@ -70,7 +70,7 @@ class ShardedArrays:
                 # another process may have been faster with the piece, or with everything
                 if not self._piece(start, stop).is_file() and not self.complete():
                     arrays = make(start, stop)
-                    with _whole(self._piece(start, stop)) as file:
+                    with whole_file(self._piece(start, stop)) as file:
                         np.savez(file, **{name: arrays[name] for name in self.names})
             if not self.complete():
                 self._merge([self._piece(start, stop) for start, stop in spans], note)
@@ -85,7 +85,7 @@ class ShardedArrays:
         """Write complete arrays that were made elsewhere."""
         self._write_note(note)
         for name in self.names:
-            with _whole(self.path(name)) as file:
+            with whole_file(self.path(name)) as file:
                 np.save(file, np.ascontiguousarray(arrays[name]))
 
     def done(self, total: int, size: int) -> int:
@@ -109,7 +109,7 @@ class ShardedArrays:
             headers = [_header(piece, name) for piece in pieces]
             rows = sum(shape[0] for shape, _ in headers)
             (_, *rest), dtype = headers[0]
-            with _whole(self.path(name)) as file:
+            with whole_file(self.path(name)) as file:
                 described = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": (rows, *rest)}
                 npy.write_array_header_1_0(file, described)
                 for piece in pieces:
@@ -118,7 +118,7 @@ class ShardedArrays:
                         shutil.copyfileobj(member, file, 1 << 20)
 
     def _write_note(self, note: Mapping[str, Any]) -> None:
-        with _whole(self.note) as file:
+        with whole_file(self.note) as file:
             file.write(json.dumps(dict(note), indent=1).encode() + b"\n")
 
 
@@ -127,7 +127,7 @@ def _spans(total: int, size: int) -> list[tuple[int, int]]:
 
 
 @contextmanager
-def _whole(path: Path) -> Iterator[IO[bytes]]:
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
     """A file that gets its name only when everything is on the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")

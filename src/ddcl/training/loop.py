@@ -85,33 +85,42 @@ class Trainer:
         self.optimiser: Optimizer | None = None
 
     def fit(
-        self, batches: Iterable[Any], *, checkpoint: str | Path | None = None, resume: bool = False
+        self,
+        batches: Iterable[Any],
+        *,
+        measured: Iterable[Any] | None = None,
+        checkpoint: str | Path | None = None,
+        resume: bool = False,
     ) -> list[Progress]:
         """Run the recipe over batches that can be walked once per epoch (a ``DataLoader``, a list).
 
         Args:
             batches: what the loss takes, as the loader gives it.
+            measured: what the exact figures are of, where all of the batches would be too much; none of another kind,
+                and enough of them that every prototype in use wins some tokens. None: the batches.
             checkpoint: a file written after every epoch.
             resume: go on from that file if it is there, as if the run had never stopped.
         """
         recipe = self.recipe
-        if iter(batches) is batches:
-            raise TypeError("batches: got an iterator that ends after one epoch, expected a loader or a list")
+        measured_on = batches if measured is None else measured
+        for name, given in (("batches", batches), ("measured", measured_on)):
+            if iter(given) is given:
+                raise TypeError(f"{name}: got an iterator that ends after one epoch, expected a loader or a list")
         steps_per_epoch = count_batches(batches)
         if not steps_per_epoch:
             raise ValueError("batches: got none, expected at least one per epoch")
         saved = load_checkpoint(checkpoint) if resume and checkpoint and Path(checkpoint).exists() else None
         try:
-            self._begin(batches, recipe.epochs * steps_per_epoch, saved)
+            self._begin(batches, measured_on, recipe.epochs * steps_per_epoch, saved)
             history = [] if saved is None else self._restore(saved)
             began = time.monotonic()
             for epoch in range(len(history), recipe.epochs):
                 mean_loss = self._epoch(batches)
                 last = epoch + 1 == recipe.epochs
-                measured = last or (epoch + 1) % self.measure_every == 0
-                metrics, troubles = self._measure(batches, last) if measured else ({}, ())
-                if measured and self._adapt(last) and last:
-                    metrics, troubles = self._measure(batches, last)
+                due = last or (epoch + 1) % self.measure_every == 0
+                metrics, troubles = self._measure(measured_on, last) if due else ({}, ())
+                if due and self._adapt(last) and last:
+                    metrics, troubles = self._measure(measured_on, last)
                 history.append(
                     Progress(
                         epoch=epoch + 1,
@@ -133,7 +142,9 @@ class Trainer:
             self._end()
         return history
 
-    def _begin(self, batches: Iterable[Any], steps: int, saved: dict[str, Any] | None) -> None:
+    def _begin(
+        self, batches: Iterable[Any], measured_on: Iterable[Any], steps: int, saved: dict[str, Any] | None
+    ) -> None:
         """Banks to their data, then mover, schedule, optimiser and monitor to the banks."""
         recipe, model = self.recipe, self.model
         if saved is not None:
@@ -168,7 +179,7 @@ class Trainer:
         self.monitor.attach(model, optimiser=self.optimiser, mover=self.mover)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=recipe.precision == "float16")
         if saved is None:
-            self._measure(batches)  # what trace C is compared with later
+            self._measure(measured_on)  # what trace C is compared with later
             if not bool(torch.isfinite(barrier_loss(model, recipe, self.scales.spread))):
                 raise ValueError(f"barrier: got {recipe.barrier!r}, expected 0: prototypes coincide at the start")
 

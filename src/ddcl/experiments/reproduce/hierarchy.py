@@ -40,6 +40,9 @@ class Setting:
     encoder: str
     lower: int = 32
     """Prototypes of the tokens."""
+    part: int | None = None
+    """Dimensions of a head of the lower level, each with prototypes of its own; None: one head. In hundreds of
+    dimensions the nearest of a few hundred prototypes says little of a token; product codes say most."""
     epochs: int = 15
     epsilon: float = 0.1
     barrier: float = 0.0
@@ -58,7 +61,7 @@ def runs(quick: bool, seeds: int) -> list[Run]:
         "the paper's recipe, ratio 0.05, barrier 1.5": replace(base, way="paper", epsilon=0.05, barrier=1.5),
         "default, 32 and 20 prototypes": replace(base, way="banks"),
         "default, 256 and 20 prototypes": replace(base, way="banks", lower=256),
-        OURS: replace(base, way="neighbours", lower=256),
+        OURS: replace(base, way="neighbours", lower=64, part=8),
     }
     if quick:
         rows = {name: one for name, one in rows.items() if one.way in ("mean", "paper", "neighbours")}
@@ -145,13 +148,21 @@ def _lower_level(states: TokenStates, rows: np.ndarray, setting: Setting, seed: 
     sampled = np.sort(random.choice(total, min(SAMPLE, total), replace=False))
     tokens = torch.from_numpy(states.states[sampled].astype(np.float32)).to(device)
     torch.manual_seed(seed)
-    bank = PrototypeBank(min(setting.lower, len(tokens) // 4), states.dim, device=device)
+    part = setting.part or states.dim
+    heads = states.dim // part
+    bank = PrototypeBank(min(setting.lower, len(tokens) // 4), part, num_heads=heads, device=device)
+
+    def entering(x: Tensor) -> Tensor:
+        return x.unflatten(-1, (heads, part)) if heads > 1 else x
+
     # seeds alone: k-means itself to the last digit on so many tokens takes longer than all the rest
     recipe = Recipe(epochs=setting.epochs, seed=seed, init="kmeans++")
-    Trainer(bank, recipe, measure_every=setting.epochs).fit(Shuffled(tokens, batch=4096, seed=seed))
+    Trainer(bank, recipe, measure_every=setting.epochs).fit(Shuffled(entering(tokens), batch=4096, seed=seed))
+    means = []
     with torch.no_grad():
-        parts = [mean_over_tokens(bank(x, mask).centroid, mask) for x, mask in Documents(states, rows, device)]
-    return F.normalize(torch.cat(parts), dim=-1)
+        for x, mask in Documents(states, rows, device):
+            means.append(mean_over_tokens(bank(entering(x), mask).centroid.reshape(x.shape), mask))
+    return F.normalize(torch.cat(means), dim=-1)
 
 
 def _two_banks(
