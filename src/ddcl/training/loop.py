@@ -103,8 +103,9 @@ class Trainer:
         """
         recipe = self.recipe
         measured_on = batches if measured is None else measured
-        for name, given in (("batches", batches), ("measured", measured_on)):
-            if iter(given) is given:
+        # each looked at once: to begin a walk of a loader that shuffles moves its random numbers on
+        for name, given in (("batches", batches), ("measured", measured)):
+            if given is not None and iter(given) is given:
                 raise TypeError(f"{name}: got an iterator that ends after one epoch, expected a loader or a list")
         steps_per_epoch = count_batches(batches)
         if not steps_per_epoch:

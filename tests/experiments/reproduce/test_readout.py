@@ -91,7 +91,7 @@ def test_test_texts_are_standardised_by_the_training_texts(two_classes):
 
 def test_the_default_head_classifies_like_logistic_regression_where_kmeans_and_the_paper_cannot(two_classes):
     train, test = two_classes
-    plan = Plan(prototypes=2, epochs=8, batch=64, seed=0, measure_every=8)
+    plan = Plan(prototypes=2, epochs=16, batch=64, seed=0, measure_every=16)
     yardstick = logistic_regression(train, test).metrics["test_accuracy"]
     ours, papers = default_head(train, test, plan), papers_recipe(train, test, plan, supervised=True)
     assert yardstick > 0.93
