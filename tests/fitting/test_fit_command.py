@@ -315,6 +315,7 @@ def test_what_the_user_can_put_right_is_one_sentence_and_status_2(tmp_path, caps
     [
         (np.array([[1.0, 2.0], [3.0, np.nan]]), [], "row 1 holds NaN"),
         (np.ones((9, 2)), ["--prototypes", "3"], "all rows are the same"),
+        (np.ones((60, 2)), [], "all rows are the same"),
         (np.arange(12.0).reshape(6, 2).repeat(3, 0), ["--prototypes", "8"], "only 6 distinct"),
         (np.eye(5), ["--encoder", "all-MiniLM-L6-v2"], "holds embeddings, which need none"),
     ],

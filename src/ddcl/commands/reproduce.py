@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+import torch
+
 from ddcl.experiments.reproduce import STUDIES, Run, Study, load_study
 from ddcl.experiments.reproduce.running import FOLDER, Place, run_study
 from ddcl.experiments.reproduce.study import Done
@@ -26,7 +28,7 @@ docs/data.md.
 """
 EPILOG = """\
 examples:
-  ddcl reproduce debris                          seconds on a laptop
+  ddcl reproduce debris                          ten minutes on a laptop
   ddcl reproduce --all --quick                   a corner of everything
   ddcl reproduce vq --device cuda --jobs 8       the whole of Table 5 needs a GPU
   ddcl reproduce readout --cases SST-2 --seeds 3
@@ -46,7 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cpu", help="cpu (the default) or cuda")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at a time, each in its own process")
     parser.add_argument("--out", type=Path, default=FOLDER, metavar="FOLDER", help=f"records and pictures ({FOLDER})")
-    parser.add_argument("--resume", action="store_true", help="keep what the record has, run the rest")
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="keep what the record has, run the rest; without it a record that is there becomes NAME.before",
+    )
     parser.add_argument("--no-figures", action="store_true", help="numbers alone")
 
 
@@ -57,6 +63,9 @@ def run(arguments: argparse.Namespace) -> int:
     if unknown or not names:
         said = f"there is no study {unknown[0]!r}" if unknown else "name a study, or --all"
         print(f"ddcl reproduce: {said}; known: {', '.join(STUDIES)}", file=sys.stderr)
+        return 2
+    if arguments.device.startswith("cuda") and not torch.cuda.is_available():
+        print(f"ddcl reproduce: --device: got {arguments.device}, but torch sees no CUDA device here", file=sys.stderr)
         return 2
     for option in ("seeds", "jobs"):
         if getattr(arguments, option) is not None and getattr(arguments, option) < 1:
@@ -82,7 +91,7 @@ def _study(name: str, arguments: argparse.Namespace) -> int:
     (arguments.out / f"{name}.md").write_text(shown + "\n", encoding="utf-8")
     print(shown)
     if not arguments.no_figures:
-        _draw(name, arguments.out)
+        _draw(name, arguments.out, finished)
     return 0
 
 
@@ -116,11 +125,11 @@ def _chosen(study: Study, arguments: argparse.Namespace) -> list[Run]:
     ]
 
 
-def _draw(name: str, folder: Path) -> None:
+def _draw(name: str, folder: Path, finished: list[Done]) -> None:
     try:
         from ddcl.report.reproduction import draw
 
-        for path in draw(name, folder):
+        for path in draw(name, folder, finished=finished):
             print(f"drawn: {path}", file=sys.stderr)
     except ImportError as missing:
         print(f"no pictures: {missing}", file=sys.stderr)

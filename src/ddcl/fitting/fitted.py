@@ -100,8 +100,10 @@ class Fitted:
 
     def embeddings(self, inputs: Inputs) -> Float[Tensor, "N m"]:
         """What enters the bank: texts embedded as in the run (nothing is kept of them), embeddings checked."""
+        if isinstance(inputs, np.ndarray) and inputs.dtype.kind in "UO":
+            inputs = inputs.tolist()
         if isinstance(inputs, (Tensor, np.ndarray)):
-            return self._checked(torch.as_tensor(np.asarray(inputs.cpu()) if isinstance(inputs, Tensor) else inputs))
+            return self._checked(torch.as_tensor(inputs).detach())
         texts = [inputs] if isinstance(inputs, str) else list(inputs)
         if not all(isinstance(text, str) for text in texts):
             raise BadInputError("inputs: got a sequence that holds something else than texts, expected strings only")

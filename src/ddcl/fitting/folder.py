@@ -7,6 +7,7 @@ run came: ``running``, ``interrupted`` (there is a checkpoint to go on from) or 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
@@ -83,6 +84,8 @@ class RunFolder:
 
     def stop(self) -> bool:
         """After an interruption or a failure: keep what a run can go on from, if there is any, otherwise nothing."""
+        if self.config["state"] == "done":
+            return True  # whole before it was stopped
         if not self.checkpoint.exists():
             shutil.rmtree(self.path, ignore_errors=True)
             return False
@@ -120,11 +123,18 @@ class RunFolder:
         """One more epoch; on the disk when this returns."""
         with (self.path / METRICS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(_finite(line)) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
 
     def metrics(self) -> list[dict[str, Any]]:
-        """A dict for each epoch."""
-        path = self.path / METRICS
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+        """A dict for each epoch; a line that an interruption cut off is left out."""
+        path, found = self.path / METRICS, []
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+            try:
+                found.append(json.loads(line))
+            except json.JSONDecodeError:
+                continue
+        return found
 
     def keep_metrics(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """Put these in place of all lines, as before going on from a checkpoint."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ddcl.fitting.errors import BadInputError
 from ddcl.functional import phase_diagram
 from ddcl.functional.phases import cooling_grid
 from ddcl.shapes import Float
@@ -51,6 +52,8 @@ def choose_size(rows: Float[Tensor, "N m"], seed: int, most: int = MOST_PROTOTYP
     random = torch.Generator().manual_seed(seed)
     drawn = rows[torch.randperm(len(rows), generator=random)[:SAMPLE]].double()
     centred = drawn - drawn.mean(0)
+    if not bool(centred.any()):
+        raise BadInputError("all rows are the same: there is nothing to find prototypes of")
     _, _, directions = torch.linalg.svd(centred, full_matrices=False)
     flat = centred @ directions[:DIRECTIONS].mT
     most = min(most, len(drawn) - 1)

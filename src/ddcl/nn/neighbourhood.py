@@ -84,6 +84,7 @@ class NeighbourhoodEncoder(nn.Module):
         """Find the neighbours of all embeddings, smooth over them and keep the result."""
         if z.dim() != 2 or z.shape[-1] != self.dim:
             raise ValueError(f"z: got shape {tuple(z.shape)}, expected (N, {self.dim})")
+        z = z.to(self.mean.device)
         graph = neighbour_graph(z, self.num_neighbours)
         self.reference, self.mean = z.to(self.mean, copy=True), z.mean(0, dtype=torch.float64).to(self.mean)
         self.smoothed = smooth_over(graph, self.reference - self.mean, share=self.share, steps=self.steps)

@@ -193,6 +193,7 @@ class _RunningCells:
         """No past for these prototypes: the next batches alone say where their cells lie."""
         self.mass[head, rows] = 0.0
         self.total[head, rows] = 0.0
+        self.distortion[head, rows] = 0.0
 
 
 def _rows(values: Tensor, rows: Tensor) -> Tensor:

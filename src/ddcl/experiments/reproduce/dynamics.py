@@ -29,10 +29,10 @@ KEPT = (
 
 
 class Watch:
-    """A callback of the Trainer that also scores the model, every so many epochs."""
+    """A callback of the Trainer that also scores the model where the banks were measured."""
 
-    def __init__(self, score: Callable[[], Mapping[str, float]] | None = None, *, every: int = 1) -> None:
-        self.score, self.every = score, every
+    def __init__(self, score: Callable[[], Mapping[str, float]] | None = None) -> None:
+        self.score = score
         self.epochs: dict[str, list[float]] = {"epoch": []}
 
     def __call__(self, progress: Progress) -> None:
@@ -47,7 +47,7 @@ class Watch:
         self.add(progress.epoch, row)
 
     def add(self, epoch: int, row: Mapping[str, Any]) -> None:
-        """One more epoch; a figure that is missing somewhere is missing everywhere."""
+        """One more epoch, with the same figures as those before."""
         self.epochs["epoch"].append(epoch)
         for name, value in row.items():
             self.epochs.setdefault(name, []).append(float(value))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -42,7 +43,7 @@ def run_study(
     """Do the runs that are not recorded yet; returns all of them in the order given."""
     path = record_file(place.folder, name)
     if path.exists() and not resume:
-        path.unlink()
+        os.replace(path, path.with_suffix(".before"))  # nothing that took hours is lost to a slip
     finished = record.those_of(runs, record.read(path)) if path.exists() else []
     left = record.without(runs, finished)
     for count, one in enumerate(_all(name, left, place, command), start=1):
@@ -75,8 +76,13 @@ def _all(name: str, runs: Sequence[Run], place: Place, command: str) -> Iterator
     # a fresh interpreter each: a process with CUDA or threads in it cannot be forked
     with ProcessPoolExecutor(place.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         waiting = [pool.submit(_one, name, run, threads, command) for run in runs]
-        for one in as_completed(waiting):
-            yield one.result()
+        try:
+            for one in as_completed(waiting):
+                yield one.result()
+        except BaseException:
+            # those that have begun end, the others would be done for nothing
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _one(name: str, run: Run, place: Place, command: str) -> Done:
