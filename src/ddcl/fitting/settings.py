@@ -14,7 +14,25 @@ FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Settings:
+class Effort:
+    """How much of the data is looked at, and how often."""
+
+    epochs: int
+    batch_size: int
+    rows_per_epoch: int
+    """Rows drawn in an epoch; fewer than there are where there are many."""
+    rows_measured: int
+    """Rows the exact figures are of."""
+    rows_started: int
+    """Rows that the k-means start and the critical temperature at the start are of."""
+    restarts: int
+    """Of that k-means."""
+    start_steps: int
+    """The most steps of that k-means; the training goes on from there."""
+
+
+@dataclass(frozen=True)
+class Settings(Effort):
     """Everything a run depends on, so that the same settings give the same run."""
 
     source: str
@@ -41,18 +59,6 @@ class Settings:
     prototypes: int
     prototypes_reason: str
     """How the number came about: "as given", or the criterion it was chosen by."""
-    epochs: int
-    batch_size: int
-    rows_per_epoch: int
-    """Rows drawn in an epoch; fewer than there are where there are many."""
-    rows_measured: int
-    """Rows the exact figures are of."""
-    rows_started: int
-    """Rows that the k-means start and the critical temperature at the start are of."""
-    restarts: int
-    """Of that k-means."""
-    start_steps: int
-    """The most steps of that k-means; the training goes on from there."""
     seed: int
     device: str
     held_out: float
@@ -83,19 +89,6 @@ class Settings:
             for name in ours
             if ours[name] != theirs[name] and name not in ("source", "encoder", "device")
         ]
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How much of the data is looked at, and how often."""
-
-    epochs: int
-    batch_size: int
-    rows_per_epoch: int
-    rows_measured: int
-    rows_started: int
-    restarts: int
-    start_steps: int
 
 
 def usual_effort(rows: int, prototypes: int, epochs: int | None = None) -> Effort:

@@ -61,7 +61,7 @@ def test_the_papers_recipe_is_soft_absolute_and_slow(pictures):
     quantiser.after_epoch()
     assert float(quantiser.quantizer.bank.temperature) == pytest.approx(2.0 * np.exp(-1 / 20))
     assert quantiser.quantizer.mode == "soft"
-    assert quantiser.slow_rate == pytest.approx(0.1 * quantiser.FAST_RATE)
+    assert quantiser.slow_rate == pytest.approx(0.1 * quantiser.fast_rate)
 
 
 def test_hard_values_are_codes(pictures):
@@ -120,6 +120,10 @@ def test_verdicts_come_from_the_numbers():
     worse = [done("K = 64", rival, mse=0.004), done("K = 64", OURS, mse=0.005, relative_perplexity=0.8, gap=0.03)]
     (said,) = STUDY.notes(worse)
     assert said.count("missed") == 3
+
+
+def test_every_start_is_a_quantiser_there_is():
+    assert set(STARTS) <= {*METHODS, *VARIANTS}
 
 
 def test_early_use_against_late_error():

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from ddcl.experiments.accuracy import accuracy
+
+RESTARTS = 10
+"""Of the k-means that everything is compared with, as in the paper."""
+
+
+def kmeans_baseline(rows: Tensor, clusters: int, seed: int) -> Any:
+    """scikit-learn's k-means with ten restarts, fitted."""
+    from sklearn.cluster import KMeans
+
+    return KMeans(clusters, n_init=RESTARTS, random_state=seed).fit(rows.cpu().numpy())
 
 
 def cluster_scores(found: Sequence[int] | np.ndarray, labels: Sequence[int] | np.ndarray) -> dict[str, float]:

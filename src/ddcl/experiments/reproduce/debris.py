@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ddcl.experiments.reproduce.clusters import cluster_scores, recalls
+from ddcl.experiments.reproduce.clusters import RESTARTS, cluster_scores, kmeans_baseline, recalls
 from ddcl.experiments.reproduce.debris_notes import notes
 from ddcl.experiments.reproduce.dynamics import Watch, best, thinned
 from ddcl.experiments.reproduce.orbits import REGIMES, Orbits, catalogued_orbits, synthetic_orbits
@@ -21,7 +21,7 @@ from ddcl.experiments.shuffling import Shuffled
 from ddcl.nn import PrototypeBank
 from ddcl.training import CollapseMonitor, CollapseWarning, Exponential, Recipe, Trainer, paper_recipe
 
-DIM, RESTARTS, BATCH = 5, 10, 256
+DIM, BATCH = 5, 256
 LEARNING_RATE, TAU, CLIP = 0.05, 120.0, 2.0
 """The paper's; it clips gradients, each number by itself."""
 SYNTHETIC, SATELLITES = "synthetic", "UCS satellites"
@@ -86,7 +86,8 @@ def execute(run: Run, device: str) -> Result:
         features, explained = features @ projection.components.mT, projection.explained
     tokens, labels = features.float(), objects.labels
     if setting.way == "k-means":
-        found, centers = _kmeans(tokens, setting.prototypes, run.seed)
+        clusters = kmeans_baseline(tokens, setting.prototypes, run.seed)
+        found, centers = clusters.labels_, clusters.cluster_centers_
         metrics: dict[str, float] = {}
         epochs: Mapping[str, Sequence[float]] = {}
     else:
@@ -103,13 +104,6 @@ def execute(run: Run, device: str) -> Result:
             "prototypes": centers[:, :2].astype(np.float32),
         }
     return Result(metrics, thinned(epochs) if epochs else {}, arrays)
-
-
-def _kmeans(tokens: Tensor, prototypes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    from sklearn.cluster import KMeans
-
-    found = KMeans(prototypes, n_init=RESTARTS, random_state=seed).fit(tokens.numpy())
-    return found.labels_, found.cluster_centers_
 
 
 def _train(

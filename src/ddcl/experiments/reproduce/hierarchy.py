@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ddcl.data import TokenStates, load_texts, token_states
-from ddcl.experiments.reproduce.clusters import cluster_scores
+from ddcl.experiments.reproduce.clusters import cluster_scores, kmeans_baseline
 from ddcl.experiments.reproduce.dynamics import Watch, best, thinned
 from ddcl.experiments.reproduce.study import Column, Done, Paper, Result, Run, Study
 from ddcl.experiments.reproduce.summary import average, cases, methods
@@ -76,15 +76,17 @@ def runs(quick: bool, seeds: int) -> list[Run]:
 class Documents:
     """Documents as padded tokens with masks, shuffled anew at every walk."""
 
-    def __init__(self, states: TokenStates, rows: np.ndarray, device: str, seed: int | None = None) -> None:
-        self.states, self.rows, self.device = states, rows, device
+    def __init__(self, states: TokenStates, device: str, seed: int | None = None) -> None:
+        self.states, self.device = states, device
         self.random = None if seed is None else np.random.default_rng(seed)
 
     def __len__(self) -> int:
-        return -(-len(self.rows) // BATCH)
+        return -(-len(self.states) // BATCH)
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        order = self.rows if self.random is None else self.random.permutation(self.rows)
+        order = np.arange(len(self.states))
+        if self.random is not None:
+            order = self.random.permutation(order)
         for start in range(0, len(order), BATCH):
             x, mask = self.states.batch(torch.from_numpy(order[start : start + BATCH]))
             yield x.to(self.device), mask.to(self.device)
@@ -95,19 +97,18 @@ def execute(run: Run, device: str) -> Result:
     setting: Setting = run.settings
     texts = load_texts("20newsgroups")
     states = _states(setting.encoder, setting.documents)
-    rows = np.arange(len(states))
     labels = np.array(texts.labels)[_chosen(len(texts.texts), setting.documents)]
     epochs: Mapping[str, Sequence[float]] = {}
     metrics: dict[str, float] = {}
     if setting.way in ("cls", "mean"):
-        vectors = _pooled(states, rows, setting.way, device)
-        found = _kmeans(vectors, run.seed)
+        vectors = _pooled(states, setting.way, device)
+        found = kmeans_baseline(vectors, TOPICS, run.seed).labels_
     elif setting.way == "neighbours":
-        vectors = _lower_level(states, rows, setting, run.seed, device)
+        vectors = _lower_level(states, setting, run.seed, device)
         clusters = cluster_embeddings(vectors, TOPICS, recipe=Recipe(seed=run.seed))
         found = clusters.indices.cpu().numpy()
     else:
-        found, vectors, epochs = _two_banks(states, rows, labels, setting, run.seed, device)
+        found, vectors, epochs = _two_banks(states, labels, setting, run.seed, device)
         metrics = _ending(epochs)
     arrays = {}
     if run.seed == 0 and setting.way in ("paper", "neighbours", "mean"):
@@ -128,20 +129,13 @@ def _states(encoder: str, documents: int | None) -> TokenStates:
     return token_states([texts[i] for i in _chosen(len(texts), documents)], encoder=encoder, max_tokens=TOKENS)
 
 
-def _pooled(states: TokenStates, rows: np.ndarray, how: str, device: str) -> Tensor:
+def _pooled(states: TokenStates, how: str, device: str) -> Tensor:
     """Unit-norm vectors of the documents: their first token, or the mean of all."""
-    parts = [x[:, 0] if how == "cls" else mean_over_tokens(x, mask) for x, mask in Documents(states, rows, device)]
+    parts = [x[:, 0] if how == "cls" else mean_over_tokens(x, mask) for x, mask in Documents(states, device)]
     return F.normalize(torch.cat(parts), dim=-1)
 
 
-def _kmeans(vectors: Tensor, seed: int) -> np.ndarray:
-    from sklearn.cluster import KMeans
-
-    found: np.ndarray = KMeans(TOPICS, n_init=10, random_state=seed).fit(vectors.cpu().numpy()).labels_
-    return found
-
-
-def _lower_level(states: TokenStates, rows: np.ndarray, setting: Setting, seed: int, device: str) -> Tensor:
+def _lower_level(states: TokenStates, setting: Setting, seed: int, device: str) -> Tensor:
     """Documents as unit-norm means of their tokens' soft centroids in a bank that was trained on a sample of tokens."""
     random = np.random.default_rng(seed)
     total = len(states.states)
@@ -160,13 +154,13 @@ def _lower_level(states: TokenStates, rows: np.ndarray, setting: Setting, seed: 
     Trainer(bank, recipe, measure_every=setting.epochs).fit(Shuffled(entering(tokens), batch=4096, seed=seed))
     means = []
     with torch.no_grad():
-        for x, mask in Documents(states, rows, device):
+        for x, mask in Documents(states, device):
             means.append(mean_over_tokens(bank(entering(x), mask).centroid.reshape(x.shape), mask))
     return F.normalize(torch.cat(means), dim=-1)
 
 
 def _two_banks(
-    states: TokenStates, rows: np.ndarray, labels: np.ndarray, setting: Setting, seed: int, device: str
+    states: TokenStates, labels: np.ndarray, setting: Setting, seed: int, device: str
 ) -> tuple[np.ndarray, Tensor, dict[str, list[float]]]:
     """Both levels in one model: assignments and vectors of the documents, and figures over the epochs."""
     torch.manual_seed(seed)
@@ -177,7 +171,7 @@ def _two_banks(
         else [Level(setting.lower), Level(TOPICS)]
     )
     model = HierarchicalReadout(states.dim, levels, device=device)
-    fixed = Documents(states, rows, device)
+    fixed = Documents(states, device)
 
     def read() -> tuple[np.ndarray, Tensor]:
         with torch.no_grad():
@@ -194,7 +188,7 @@ def _two_banks(
         recipe = Recipe(epochs=setting.epochs, seed=seed, init="kmeans++")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of collapse, and of an encoder that nothing holds: that is what is measured
-        Trainer(model, recipe, monitor=monitor, callback=watch).fit(Documents(states, rows, device, seed))
+        Trainer(model, recipe, monitor=monitor, callback=watch).fit(Documents(states, device, seed))
     return *read(), watch.epochs
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ddcl.experiments.reproduce.clusters import cluster_scores
+from ddcl.experiments.reproduce.clusters import cluster_scores, kmeans_baseline
 from ddcl.experiments.reproduce.dynamics import Watch
 from ddcl.experiments.reproduce.readout_texts import Vectors, drawn, standardised_by, unit
 from ddcl.experiments.shuffling import Shuffled
@@ -27,7 +27,7 @@ from ddcl.training import (
     paper_recipe,
 )
 
-WIDTH, LAMBDA_Q, RESTARTS = 64, 0.1, 10
+WIDTH, LAMBDA_Q = 64, 0.1
 PENALTIES = (0.01, 0.1, 1.0)
 """C of logistic regression: the one that does best on a tenth of the training texts."""
 HEAD_TEMPERATURE = Critical(0.5, 0.1)
@@ -83,9 +83,7 @@ def logistic_regression(train: Vectors, test: Vectors) -> Outcome:
 
 def kmeans(train: Vectors, test: Vectors, prototypes: int, seed: int) -> Outcome:
     """The unsupervised yardstick, on vectors of length 1."""
-    from sklearn.cluster import KMeans
-
-    found = KMeans(prototypes, n_init=RESTARTS, random_state=seed).fit(unit(train.x).numpy())
+    found = kmeans_baseline(unit(train.x), prototypes, seed)
     return Outcome(both_scores(found.labels_, train, found.predict(unit(test.x).numpy()), test))
 
 

@@ -46,3 +46,9 @@ def decoder(dim: int, width: int) -> nn.Sequential:
         nn.ReLU(),
         nn.ConvTranspose2d(width // 2, 3, 4, stride=2, padding=1),
     )
+
+
+def prepared(images: Tensor) -> Tensor:
+    """Pictures uint8 (B, 32, 32, 3) as the encoder takes them, between -1/2 and 1/2."""
+    # channels stay last in memory, as convolutions of half precision like them
+    return images.permute(0, 3, 1, 2).float() / 255 - 0.5

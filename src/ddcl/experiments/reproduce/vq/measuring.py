@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ddcl.experiments.reproduce.vq.autoencoder import prepared
 from ddcl.experiments.reproduce.vq.quantisers import Coded
 from ddcl.functional import perplexity
 
@@ -52,8 +53,6 @@ class EpochCounts:
 @torch.no_grad()
 def evaluate(model: Autoencoder, images: Tensor, device: torch.device | str, *, batch: int = 500) -> dict[str, float]:
     """Hard and soft reconstruction, PSNR, usage and perplexity on pictures uint8 (N, 32, 32, 3)."""
-    from ddcl.experiments.reproduce.vq.training import prepared
-
     model.eval()
     codes = model.quantiser.num_codes
     counts = torch.zeros(codes, dtype=torch.float64, device=device)

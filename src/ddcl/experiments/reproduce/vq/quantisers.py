@@ -40,7 +40,9 @@ class Quantiser(nn.Module):
 
     num_codes: int
     slow_rate: float | None = None
-    """Learning rate of encoder and decoder if the method prescribes it."""
+    """Learning rate of encoder and decoder if the method prescribes it; it is constant then."""
+    fast_rate: float | None = None
+    """That of :meth:`fast_parameters`."""
 
     def start(self, tokens: Tensor, steps: int, steps_per_epoch: int) -> None:
         """Called once before training, with tokens of the encoder as it begins."""
@@ -137,8 +139,7 @@ class Default(_Ours):
 class Paper(_Ours):
     """The paper's recipe: soft codes, T from 2.0 to 0.3 with a time constant of 20 epochs, the bank by gradient."""
 
-    slow_rate = 1e-4
-    FAST_RATE = 1e-3
+    slow_rate, fast_rate = 1e-4, 1e-3
 
     def __init__(self, num_codes: int, dim: int) -> None:
         # L_q is a sum over coordinates, the quantizer's loss a mean

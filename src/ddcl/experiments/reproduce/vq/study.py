@@ -13,10 +13,11 @@ from torch import Tensor
 from ddcl.data import load_images
 from ddcl.experiments.reproduce.study import Column, Done, Paper, Result, Run, Study
 from ddcl.experiments.reproduce.summary import average, cases, methods
+from ddcl.experiments.reproduce.vq.autoencoder import prepared
 from ddcl.experiments.reproduce.vq.measuring import evaluate
 from ddcl.experiments.reproduce.vq.quantisers import METHODS
 from ddcl.experiments.reproduce.vq.settings import Settings
-from ddcl.experiments.reproduce.vq.training import Autoencoder, prepared, train
+from ddcl.experiments.reproduce.vq.training import Autoencoder, train
 
 OURS, SLOW, PAPER = "ddcl, default", "ddcl, slow bank", "the paper's recipe"
 SIZES = (16, 64, 512, 1024)

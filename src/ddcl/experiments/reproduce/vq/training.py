@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ddcl.experiments.reproduce.dynamics import Watch
-from ddcl.experiments.reproduce.vq.autoencoder import decoder, encoder
+from ddcl.experiments.reproduce.vq.autoencoder import decoder, encoder, prepared
 from ddcl.experiments.reproduce.vq.measuring import EpochCounts
 from ddcl.experiments.reproduce.vq.quantisers import Coded, Quantiser, build
 from ddcl.experiments.reproduce.vq.settings import Settings
@@ -58,12 +58,6 @@ class Trained(NamedTuple):
     epochs: dict[str, list[float]]
 
 
-def prepared(images: Tensor) -> Tensor:
-    """Pictures uint8 (B, 32, 32, 3) as the encoder takes them, between -1/2 and 1/2."""
-    # channels stay last in memory, as convolutions of half precision like them
-    return images.permute(0, 3, 1, 2).float() / 255 - 0.5
-
-
 def train(images: Tensor, settings: Settings, seed: int, device: torch.device | str) -> Trained:
     """Fit an autoencoder to pictures uint8 (N, 32, 32, 3)."""
     torch.manual_seed(seed)
@@ -106,7 +100,7 @@ def _optimiser(
     prescribed = model.quantiser.slow_rate
     groups: list[dict[str, object]] = [{"params": slow, "lr": prescribed or settings.lr}]
     if fast:
-        groups.append({"params": fast, "lr": getattr(model.quantiser, "FAST_RATE", settings.lr)})
+        groups.append({"params": fast, "lr": model.quantiser.fast_rate or settings.lr})
     optimiser = torch.optim.Adam(groups, fused=model.device_type == "cuda")
 
     def share(step: int) -> float:
