@@ -102,6 +102,18 @@ def test_later_on_only_one_step_in_so_many_is_looked_at():
     assert seen[-1] == 32 + len([t for t in range(32, 80) if t % 8 == 0])
 
 
+def test_after_hundreds_of_steps_half_as_many_are_looked_at():
+    bank = PrototypeBank(4, 6)
+    schedule = CriticalSchedule(steps=1000, every=8).attach(bank)
+    schedule.time = 511
+    seen = []
+    for _ in range(48):
+        schedule.step()
+        bank(torch.randn(50, 6))
+        seen.append(int(schedule.state_dict()["moments"][""]["batches"]))
+    assert [t for t, (a, b) in enumerate(zip([0, *seen], seen, strict=False), start=512) if b > a] == [512, 528, 544]
+
+
 def test_evaluation_is_not_observed():
     bank = PrototypeBank(4, 6, temperature=0.7).eval()
     CriticalSchedule(steps=10).attach(bank)

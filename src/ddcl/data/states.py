@@ -58,11 +58,11 @@ class TokenStates:
         rows = torch.as_tensor(indices, dtype=torch.int64)
         lengths = self.lengths[rows]
         longest = int(lengths.max()) if len(rows) else 0
+        mask = torch.arange(longest) < lengths.unsqueeze(1)
+        places = (self.offsets[rows].unsqueeze(1) + torch.arange(longest))[mask]
         x = torch.zeros(len(rows), longest, self.dim)
-        for row, (index, length) in enumerate(zip(rows.tolist(), lengths.tolist(), strict=True)):
-            start = int(self.offsets[index])
-            x[row, :length] = torch.from_numpy(self.states[start : start + length].astype(np.float32))
-        return TokenBatch(x, torch.arange(longest) < lengths.unsqueeze(1))
+        x[mask] = torch.from_numpy(self.states[places.numpy()].astype(np.float32))
+        return TokenBatch(x, mask)
 
     def tokens(self, index: int) -> list[str]:
         """The tokens of a text, as the encoder's tokenizer writes them."""

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 Shape = Literal["exponential", "cosine", "held"]
 SHAPES: tuple[str, ...] = get_args(Shape)
 
-_ALWAYS_WATCHED = 32
+_ALWAYS_WATCHED, _SETTLED = 32, 512
+"""Steps up to which every one is looked at, and from which half as many looks do: an encoder moves most at first."""
 
 _STAIR = 0.005
 """T is set anew once it is off by this share: setting it costs a few calls, which a short step on a GPU feels."""
@@ -96,7 +97,8 @@ class CriticalSchedule(FollowsBanks[_Followed]):
         resolved: also hold T below this multiple of the bank's own :func:`ddcl.resolving_temperature`, as it stands
             at each look. Prototypes that come near each other then cool the bank and stay apart, however the encoder
             gathers its tokens. For banks that were started from data: a merged bank would be held at T = 0.
-        every: after the first 32 steps, one step in so many is looked at, which makes following nearly free.
+        every: after the first 32 steps, one step in so many is looked at, after 512 one in twice as many, which makes
+            following nearly free.
         momentum: weight of the past in the running covariance, per batch looked at.
         sample: tokens of such a batch that are looked at.
 
@@ -200,7 +202,8 @@ class CriticalSchedule(FollowsBanks[_Followed]):
 
     def _looks(self) -> bool:
         """Whether the next step is looked at."""
-        return self.time < _ALWAYS_WATCHED or self.time % self.every == 0
+        pause = self.every if self.time < _SETTLED else 2 * self.every
+        return self.time < _ALWAYS_WATCHED or self.time % pause == 0
 
     def critical_temperature(self, bank: PrototypeBank) -> Tensor:
         """T_c of an attached bank as it is known now, (H,)."""

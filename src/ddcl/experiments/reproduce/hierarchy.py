@@ -25,8 +25,9 @@ from ddcl.training import CollapseMonitor, Recipe, Trainer, cluster_embeddings, 
 
 TOPICS, TOKENS = 20, 64
 """Prototypes of the documents; tokens of a document that are read, as in the paper."""
-BATCH, SAMPLE, SHOWN = 256, 100_000, 1500
-"""Documents of a step; tokens that the first level is trained on by default; documents on the map."""
+BATCH, SAMPLE, MEASURED, SHOWN = 256, 100_000, 2048, 1500
+"""Documents of a step; tokens that the first level is trained on by default; documents whose tokens say how the banks
+are, after each epoch; documents on the map."""
 BY_MEAN, OURS = "k-means on mean pooling", "default: neighbours between the levels"
 
 Way = Literal["cls", "mean", "paper", "banks", "neighbours"]
@@ -74,17 +75,20 @@ def runs(quick: bool, seeds: int) -> list[Run]:
 
 
 class Documents:
-    """Documents as padded tokens with masks, shuffled anew at every walk."""
+    """Documents as padded tokens with masks: all or those of ``rows``, with a seed shuffled anew at every walk."""
 
-    def __init__(self, states: TokenStates, device: str, seed: int | None = None) -> None:
+    def __init__(
+        self, states: TokenStates, device: str, seed: int | None = None, rows: np.ndarray | None = None
+    ) -> None:
         self.states, self.device = states, device
+        self.rows = np.arange(len(states)) if rows is None else rows
         self.random = None if seed is None else np.random.default_rng(seed)
 
     def __len__(self) -> int:
-        return -(-len(self.states) // BATCH)
+        return -(-len(self.rows) // BATCH)
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        order = np.arange(len(self.states))
+        order = self.rows
         if self.random is not None:
             order = self.random.permutation(order)
         for start in range(0, len(order), BATCH):
@@ -96,7 +100,7 @@ def execute(run: Run, device: str) -> Result:
     """Cluster the training documents once."""
     setting: Setting = run.settings
     texts = load_texts("20newsgroups")
-    states = _states(setting.encoder, setting.documents)
+    states = _states(setting.encoder, setting.documents, device)
     labels = np.array(texts.labels)[_chosen(len(texts.texts), setting.documents)]
     epochs: Mapping[str, Sequence[float]] = {}
     metrics: dict[str, float] = {}
@@ -124,9 +128,10 @@ def _chosen(total: int, documents: int | None) -> np.ndarray:
 
 
 @lru_cache(maxsize=1)
-def _states(encoder: str, documents: int | None) -> TokenStates:
+def _states(encoder: str, documents: int | None, device: str) -> TokenStates:
     texts = load_texts("20newsgroups").texts
-    return token_states([texts[i] for i in _chosen(len(texts), documents)], encoder=encoder, max_tokens=TOKENS)
+    chosen = [texts[i] for i in _chosen(len(texts), documents)]
+    return token_states(chosen, encoder=encoder, max_tokens=TOKENS, device=device)
 
 
 def _pooled(states: TokenStates, how: str, device: str) -> Tensor:
@@ -171,7 +176,7 @@ def _two_banks(
         else [Level(setting.lower), Level(TOPICS)]
     )
     model = HierarchicalReadout(states.dim, levels, device=device)
-    fixed = Documents(states, device)
+    fixed, total = Documents(states, device), len(states)
 
     def read() -> tuple[np.ndarray, Tensor]:
         with torch.no_grad():
@@ -188,7 +193,8 @@ def _two_banks(
         recipe = Recipe(epochs=setting.epochs, seed=seed, init="kmeans++")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of collapse, and of an encoder that nothing holds: that is what is measured
-        Trainer(model, recipe, monitor=monitor, callback=watch).fit(Documents(states, device, seed))
+        trainer = Trainer(model, recipe, monitor=monitor, callback=watch)
+        trainer.fit(Documents(states, device, seed), measured=Documents(states, device, rows=_chosen(total, MEASURED)))
     return *read(), watch.epochs
 
 
