@@ -190,6 +190,20 @@ def test_a_bank_whose_cells_are_all_heavy_is_left_as_it_is():
     assert torch.equal(*banks)
 
 
+@pytest.mark.parametrize(("relieve", "place"), [("mass", 0.0), ("distortion", 10.0)])
+def test_the_cell_that_is_halved_carries_the_most_of_what_was_asked_for(relieve, place):
+    torch.manual_seed(0)
+    many_close, few_apart = 0.1 * torch.randn(300, 2), torch.tensor([10.0, 0.0]) + 2 * torch.randn(50, 2)
+    bank = PrototypeBank(3, 2, temperature=1e-3)
+    bank.move_to(torch.tensor([[[0.0, 0.0], [10.0, 0.0], [500.0, 0.0]]]))
+    mover = SoftKMeans(0.0, revive=0.1, every=1, relieve=relieve).attach(bank)
+    bank(torch.cat([many_close, few_apart]))
+    mover.step()
+    assert float(bank.prototypes[0, 2, 0]) == pytest.approx(place, abs=3)
+
+
 def test_what_is_revived_is_checked():
+    with pytest.raises(ValueError, match=r"relieve: got 'weight', expected one of"):
+        SoftKMeans(relieve="weight")
     with pytest.raises(ValueError, match=r"revive: got 1\.5, expected a number from 0 to below 1"):
         SoftKMeans(revive=1.5)

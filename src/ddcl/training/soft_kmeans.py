@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from ddcl.functional import Readout
-from ddcl.functional.checks import check_count
+from ddcl.functional.checks import check_choice, check_count
 from ddcl.functional.soft_kmeans import cell_moments
 from ddcl.nn import PrototypeBank
 from ddcl.ops import autocast_off
@@ -18,6 +18,10 @@ from ddcl.training.following import FollowsBanks, carried_rows
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+
+Burden = Literal["distortion", "mass"]
+BURDENS: tuple[str, ...] = get_args(Burden)
 
 
 class SoftKMeans(FollowsBanks["_RunningCells"]):
@@ -31,8 +35,10 @@ class SoftKMeans(FollowsBanks["_RunningCells"]):
     Args:
         momentum: weight of the past in the running means; 0 takes every batch for itself.
         revive: prototypes whose running mass is below this share of the mean mass take half of the cells that carry
-            the most distortion, as codes behind an encoder that learns need; 0 leaves them. No host synchronisation.
+            the most, as codes behind an encoder that learns need; 0 leaves them. No host synchronisation.
         every: steps from one such look to the next.
+        relieve: the cells that are halved for them: those with the most ``"distortion"``, or the most ``"mass"``, by
+            which codes are used more evenly.
 
     Example:
         >>> z = torch.cat([torch.randn(100, 2) - 5, torch.randn(100, 2) + 5])
@@ -47,13 +53,16 @@ class SoftKMeans(FollowsBanks["_RunningCells"]):
 
     _without_banks = "there is nothing to move"
 
-    def __init__(self, momentum: float = 0.9, *, revive: float = 0.0, every: int = 10) -> None:
+    def __init__(
+        self, momentum: float = 0.9, *, revive: float = 0.0, every: int = 10, relieve: Burden = "distortion"
+    ) -> None:
         super().__init__()
         for name, value in (("momentum", momentum), ("revive", revive)):
             if not 0 <= value < 1:
                 raise ValueError(f"{name}: got {value}, expected a number from 0 to below 1")
         check_count("every", every)
-        self.momentum, self.revive, self.every = momentum, revive, every
+        check_choice("relieve", relieve, BURDENS)
+        self.momentum, self.revive, self.every, self.relieve = momentum, revive, every, relieve
 
     def attach(self, model: nn.Module) -> Self:
         """Follow what enters every bank of the model in training, and where distortion lies if any are revived."""
@@ -83,7 +92,7 @@ class SoftKMeans(FollowsBanks["_RunningCells"]):
         for cells in self._followers.values():
             cells.move()
             if self.revive and cells.moves % self.every == 0:
-                cells.revive(self.revive)
+                cells.revive(self.revive, self.relieve)
 
     def forget(self, bank: PrototypeBank, head: int, rows: Tensor) -> None:
         """Start the running means of some prototypes anew where they now stand: someone has put them elsewhere."""
@@ -155,8 +164,8 @@ class _RunningCells:
         self.distortion.lerp_(found, 1 - self.momentum)
 
     @torch.no_grad()
-    def revive(self, share: float) -> None:
-        """Cells of too little mass take half of those with the most distortion, at most an eighth of them at a time.
+    def revive(self, share: float, burden: Burden) -> None:
+        """Cells of too little mass take half of those that carry the most, at most an eighth of them at a time.
 
         Both copies stand beside the old place, by a third of the cell's spread: near enough to divide its tokens.
         """
@@ -164,8 +173,10 @@ class _RunningCells:
         light = self.mass < share * self.mass.mean(-1, keepdim=True)
         at_once = points.shape[1] // 8 + 1
         low = self.mass.topk(at_once, largest=False).indices
-        heavy, top = self.distortion.masked_fill(light, -1.0).topk(at_once)
-        wanted = light.gather(1, low) & (heavy > 0)
+        carried = self.distortion if burden == "distortion" else self.mass
+        top = carried.masked_fill(light, -1.0).topk(at_once).indices
+        heavy = self.distortion.gather(1, top)
+        wanted = light.gather(1, low) & ~light.gather(1, top) & (heavy > 0)
         half = self.mass.gather(1, top) / 2
         spread = (heavy / (2 * half).clamp_min(torch.finfo(half.dtype).tiny) / points.shape[-1]).clamp_min(0).sqrt()
         there = _rows(points, top)

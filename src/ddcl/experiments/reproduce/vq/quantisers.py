@@ -13,6 +13,7 @@ from ddcl.functional.criticality import critical_temperature
 from ddcl.nn import PrototypeQuantizer
 from ddcl.rivals.quantisers import RivalQuantizer
 from ddcl.training import CriticalSchedule, ExponentialSchedule, SoftKMeans
+from ddcl.training.soft_kmeans import Burden
 
 PAPER_WEIGHT = 0.1
 """Of L_q in the paper's loss."""
@@ -110,10 +111,16 @@ class Default(_Ours):
     """From this share of a run on nothing is revived any more."""
 
     def __init__(
-        self, num_codes: int, dim: int, momentum: float = 0.95, revive: float = 0.3, from_data: bool = True
+        self,
+        num_codes: int,
+        dim: int,
+        momentum: float = 0.95,
+        revive: float = 0.5,
+        relieve: Burden = "mass",
+        from_data: bool = True,
     ) -> None:
         super().__init__(PrototypeQuantizer(dim, num_codes, backward="identity", init_on_first_batch=False))
-        self.momentum, self.revive, self.from_data = momentum, revive, from_data
+        self.momentum, self.revive, self.relieve, self.from_data = momentum, revive, relieve, from_data
 
     def start(self, tokens: Tensor, steps: int, steps_per_epoch: int) -> None:  # noqa: ARG002
         """k-means on the first tokens; temperatures in units of what the bank resolves, as the Recipe has them."""
@@ -121,7 +128,7 @@ class Default(_Ours):
         self.quantizer.init_from(tokens, restarts=1)
         if not self.from_data:
             bank.move_to(torch.randn_like(bank.prototypes) * tokens.std())
-        self.mover = SoftKMeans(self.momentum, revive=self.revive).attach(self.quantizer)
+        self.mover = SoftKMeans(self.momentum, revive=self.revive, relieve=self.relieve).attach(self.quantizer)
         apart = resolving_temperature(bank.prototypes.detach(), gradient=bank.splits_like)
         unit = float(apart.mean() / critical_temperature(tokens, gradient=bank.splits_like))
         self.schedule = CriticalSchedule(

@@ -103,8 +103,11 @@ def _optimiser(
         groups.append({"params": fast, "lr": model.quantiser.fast_rate or settings.lr})
     optimiser = torch.optim.Adam(groups, fused=model.device_type == "cuda")
 
+    warmup = max(1, min(settings.warmup, steps // 10))
+
     def share(step: int) -> float:
-        # the paper's rates are constant
-        return 1.0 if prescribed else 0.5 * (1 + math.cos(math.pi * min(step / steps, 1.0)))
+        if prescribed:
+            return 1.0  # the paper's rates are constant
+        return min((step + 1) / warmup, 1.0) * 0.5 * (1 + math.cos(math.pi * min(step / steps, 1.0)))
 
     return optimiser, torch.optim.lr_scheduler.LambdaLR(optimiser, share)
