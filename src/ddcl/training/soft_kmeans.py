@@ -13,6 +13,7 @@ from ddcl.functional.checks import check_choice, check_count
 from ddcl.functional.soft_kmeans import cell_moments
 from ddcl.nn import PrototypeBank
 from ddcl.ops import autocast_off
+from ddcl.shapes import Float
 from ddcl.training.entering import entering_tokens
 from ddcl.training.following import FollowsBanks, carried_rows
 
@@ -93,6 +94,10 @@ class SoftKMeans(FollowsBanks["_RunningCells"]):
             cells.move()
             if self.revive and cells.moves % self.every == 0:
                 cells.revive(self.revive, self.relieve)
+
+    def mass(self, bank: PrototypeBank) -> Float[Tensor, "H K"]:
+        """The running mass of each cell of a bank: tokens of a batch, counted by their share."""
+        return self._of(bank).mass.clone()
 
     def forget(self, bank: PrototypeBank, head: int, rows: Tensor) -> None:
         """Start the running means of some prototypes anew where they now stand: someone has put them elsewhere."""

@@ -105,16 +105,22 @@ class _Ours(Quantiser):
 
 
 class Default(_Ours):
-    """The library's: hard codes, straight-through to the encoder, the bank by running soft k-means, T below T_K."""
+    """The library's: hard codes, straight-through to the encoder, the bank by running soft k-means, T below T_K.
+
+    Tokens are held to their codes in inverse proportion to how much their code is used: the encoder spreads out what
+    crowds into one cell, and codes are used evenly without a force that the reconstruction would pay for.
+    """
 
     REST = 0.9
     """From this share of a run on nothing is revived any more."""
+    LIGHTEST = 1e-3
+    """Of the mean mass: cells lighter than that hold their tokens no harder."""
 
     def __init__(
         self,
         num_codes: int,
         dim: int,
-        momentum: float = 0.95,
+        momentum: float = 0.97,
         revive: float = 0.5,
         relieve: Burden = "mass",
         from_data: bool = True,
@@ -134,6 +140,16 @@ class Default(_Ours):
         self.schedule = CriticalSchedule(
             min(0.1 * unit, 0.5), min(0.01 * unit, 0.05), steps=max(1, int(0.7 * steps)), resolved=0.1
         ).attach(self.quantizer)
+
+    def forward(self, z: Tensor) -> Coded:
+        """Tokens (N, m)."""
+        coded = super().forward(z)
+        if not self.training:
+            return coded
+        mass = self.mover.mass(self.quantizer.bank)[0]
+        hold = (mass.mean() / mass.clamp_min(self.LIGHTEST * mass.mean()))[coded.indices]
+        apart = (z - self.quantizer.codes(coded.indices).detach()).square().mean(-1)
+        return coded._replace(loss=self.quantizer.commitment * (hold / hold.mean() * apart).mean())
 
     def after_step(self, done: float) -> None:
         """The bank to its cells' means, the temperature down."""
@@ -178,7 +194,6 @@ METHODS: dict[str, Callable[[int, int], Quantiser]] = {
     "LFQ": lambda K, dim: Rival("lfq", K, dim),
     "the paper's recipe": Paper,
     "ddcl, default": Default,
-    "ddcl, slow bank": lambda K, dim: Default(K, dim, momentum=0.99),
 }
 
 VARIANTS: dict[str, Callable[[int, int], Quantiser]] = {

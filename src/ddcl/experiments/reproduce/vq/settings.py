@@ -14,7 +14,7 @@ class Settings:
     num_codes: int
     epochs: int = 15
     batch: int = 256
-    lr: float = 2e-3
+    lr: float = 3e-3
     """Of Adam for encoder and decoder, falling to 0 along a cosine; the same for all but the paper's recipe."""
     warmup: int = 300
     """Steps until that rate is reached, at most a tenth of the run: a quantiser begins before its encoder is one."""

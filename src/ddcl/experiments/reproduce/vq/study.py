@@ -19,7 +19,7 @@ from ddcl.experiments.reproduce.vq.quantisers import METHODS
 from ddcl.experiments.reproduce.vq.settings import Settings
 from ddcl.experiments.reproduce.vq.training import Autoencoder, train
 
-OURS, SLOW, PAPER = "ddcl, default", "ddcl, slow bank", "the paper's recipe"
+OURS, PAPER = "ddcl, default", "the paper's recipe"
 SIZES = (16, 64, 512, 1024)
 HELD_OUT = 10
 """One in so many pictures of the training split is kept from training: what is chosen is chosen there."""
@@ -90,7 +90,7 @@ def notes(finished: Sequence[Done]) -> list[str]:
         if OURS not in methods(here):
             continue
         ours = average(here, case, OURS, "mse")
-        rivals = {name: average(here, case, name, "mse") for name in methods(here) if name not in (OURS, SLOW, PAPER)}
+        rivals = {name: average(here, case, name, "mse") for name in methods(here) if name not in (OURS, PAPER)}
         if rivals and size != SIZES[0]:
             best = min(rivals, key=rivals.__getitem__)
             share, gap = average(here, case, OURS, "relative_perplexity"), average(here, case, OURS, "gap")
