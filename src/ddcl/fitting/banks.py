@@ -13,7 +13,8 @@ from torch import Tensor
 
 from ddcl.fitting.batches import Rows, ShuffledBatches
 from ddcl.fitting.errors import BadInputError
-from ddcl.fitting.reading import Reading, reading_temperature
+from ddcl.fitting.lessons import Lessons, forward
+from ddcl.fitting.reading import Reading, reading_at, reading_temperature
 from ddcl.fitting.settings import Settings
 from ddcl.functional import assignments, distinct_prototypes, kmeans
 from ddcl.nn import PrototypeBank
@@ -44,6 +45,7 @@ def train_bank(
     chosen: np.ndarray | None,
     *,
     watch: Watch,
+    lessons: Lessons | None = None,
     checkpoint: Path | None = None,
     resume: bool = False,
 ) -> TrainedBank:
@@ -54,28 +56,38 @@ def train_bank(
         settings: of the run; ``settings.prototypes`` is the size of the bank.
         chosen: which rows have a part in it; None: all.
         watch: told of each epoch.
+        lessons: what the bank learns from labels; None: it learns from the rows alone.
         checkpoint: written after each epoch.
         resume: go on from that file if it is there.
     """
-    sample = rows.sample(settings.rows_started, settings.seed, chosen).to(settings.device)
     with torch.random.fork_rng(), warnings.catch_warnings():
         warnings.simplefilter("ignore", CollapseWarning)  # what it says is in the progress too
         torch.manual_seed(settings.seed)
-        bank = PrototypeBank(settings.prototypes, settings.dim, device=settings.device)
+        # in mode stop the quantisation loss pulls as soft k-means does, and has the same critical temperature
+        bank = PrototypeBank(settings.prototypes, settings.dim, gradient="stop", device=settings.device)
         if not (resume and checkpoint is not None and checkpoint.exists()):
-            _start(bank, sample, settings)
+            _start(bank, rows, settings, chosen) if lessons is None else lessons.start(bank)
         sizes = (settings.rows_per_epoch, settings.rows_measured)
-        batches, measured = (ShuffledBatches(rows, settings.batch_size, size, chosen=chosen) for size in sizes)
+        if lessons is None:
+            batches, measured = (ShuffledBatches(rows, settings.batch_size, size, chosen=chosen) for size in sizes)
+        else:
+            batches, measured = map(lessons.batches, sizes)
         trainer = Trainer(
             bank,
-            Recipe(epochs=settings.epochs, init=None, seed=settings.seed),
+            Recipe(epochs=settings.epochs, init=None, seed=settings.seed) if lessons is None else lessons.recipe(),
+            loss=None if lessons is None else lessons.loss,
+            forward=None if lessons is None else forward,
             measure_every=max(1, settings.epochs // LOOKS),
             callback=lambda progress: watch(progress, _figures(trainer, bank)),
         )
         history = trainer.fit(batches, measured=measured, checkpoint=checkpoint, resume=resume)
     some = rows.sample(READING_ROWS, settings.seed, chosen).to(settings.device)
-    reading = reading_temperature(some, bank.prototypes[0].detach())
-    bank.set_temperature(reading.temperature)
+    prototypes = bank.prototypes[0].detach()
+    if lessons is None:
+        reading = reading_temperature(some, prototypes)
+        bank.set_temperature(reading.temperature)
+    else:  # what it has learned holds at the temperature it has learned at
+        reading = reading_at(float(bank.temperature[0]), some, prototypes)
     return TrainedBank(bank, history[-1], reading)
 
 
@@ -86,8 +98,9 @@ def shares_in(bank: PrototypeBank, z: Float[Tensor, "n m"]) -> Float[Tensor, "n 
 
 
 @torch.no_grad()
-def _start(bank: PrototypeBank, sample: Tensor, settings: Settings) -> None:
+def _start(bank: PrototypeBank, rows: Rows, settings: Settings, chosen: np.ndarray | None) -> None:
     """Prototypes to where k-means finds the cells of a sample."""
+    sample = rows.sample(settings.rows_started, settings.seed, chosen).to(settings.device)
     if len(sample) < settings.prototypes:
         raise BadInputError(
             f"{len(sample)} rows are left to learn from, fewer than the {settings.prototypes} prototypes"

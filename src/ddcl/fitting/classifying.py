@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from ddcl.fitting.batches import Rows
-from ddcl.fitting.training import UNLABELLED, Classes
+from ddcl.fitting.classes import Classes
 
 BASELINE_ROWS = 20_000
 """The most rows that logistic regression learns from: beyond, it would take longer than everything else."""
@@ -26,7 +26,7 @@ def accuracies(rows: Rows, classes: Classes, predicted: Tensor, seed: int) -> di
         return None
     numbers = classes.numbers.numpy()
     right = numbers[held]
-    learned = np.setdiff1d(np.flatnonzero(numbers != UNLABELLED), held)
+    learned = classes.learned
     frequent = np.bincount(numbers[learned]).argmax()
     drawn = learned
     if len(learned) > BASELINE_ROWS:

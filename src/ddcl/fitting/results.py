@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ddcl.fitting.banks import TrainedBank
 from ddcl.fitting.batches import Rows
+from ddcl.fitting.classes import Classes
 from ddcl.fitting.classifying import accuracies
 from ddcl.fitting.folder import ASSIGNMENTS, INPUTS, KEPT_EMBEDDINGS, KEPT_TEXT, RunFolder
 from ddcl.fitting.formats import parquet_packages
@@ -19,7 +20,7 @@ from ddcl.fitting.levels import parents_of
 from ddcl.fitting.mixtures import assign
 from ddcl.fitting.settings import Settings
 from ddcl.fitting.tables import Table
-from ddcl.fitting.training import Classes, Trained, bank_of
+from ddcl.fitting.training import Trained, bank_of
 from ddcl.nn import PrototypeBank
 
 PIECE = 4096

@@ -14,6 +14,7 @@ from ddcl.data import embed, load_encoder
 from ddcl.data.encoders import DEFAULT_ENCODER, Encoder
 from ddcl.fitting.banks import Watch
 from ddcl.fitting.batches import Rows
+from ddcl.fitting.classes import split_classes
 from ddcl.fitting.errors import BadInputError
 from ddcl.fitting.folder import RunFolder, open_run
 from ddcl.fitting.levels import check_levels, levels_above
@@ -21,7 +22,7 @@ from ddcl.fitting.results import write_results
 from ddcl.fitting.settings import Settings, usual_effort
 from ddcl.fitting.sizes import SAMPLE, choose_size
 from ddcl.fitting.tables import Table, digest_of, read_table
-from ddcl.fitting.training import split_classes, train
+from ddcl.fitting.training import train
 from ddcl.training.checkpoint import load_checkpoint
 from ddcl.training.progress import Progress
 
@@ -204,7 +205,7 @@ def _settings(
         prototypes=prototypes,
         prototypes_reason=reason,
         levels=levels,
-        **asdict(usual_effort(len(rows), prototypes, request.epochs)),
+        **asdict(usual_effort(len(rows), prototypes, request.epochs, by_class=classes is not None)),
         seed=request.seed or 0,
         device=request.device,
         held_out=HELD_OUT if classes is not None else 0.0,

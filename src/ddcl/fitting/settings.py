@@ -95,12 +95,13 @@ class Settings(Effort):
         ]
 
 
-def usual_effort(rows: int, prototypes: int, epochs: int | None = None) -> Effort:
+def usual_effort(rows: int, prototypes: int, epochs: int | None = None, *, by_class: bool = False) -> Effort:
     """The recipe's 50 epochs over small data; of many rows, parts that suffice for the number of prototypes.
 
     A running mean over ten batches should rest on some hundred rows for each prototype, and an exact look must not take
     a prototype for dead that was only not drawn: so these grow with K. Beyond 2^17 rows an epoch is a part of the data,
-    drawn anew each time, and half a million draws in all move the bank no further.
+    drawn anew each time, and half a million draws in all move the bank no further. A bank that learns from classes
+    goes by gradient, which takes many steps: its batches are small.
 
     Example:
         >>> from ddcl.fitting.settings import usual_effort
@@ -111,6 +112,8 @@ def usual_effort(rows: int, prototypes: int, epochs: int | None = None) -> Effor
     batch = 1024
     while batch < 32 * prototypes and batch < 2**14:
         batch *= 2
+    if by_class:
+        batch = max(32, min(512, rows // 16))
     return Effort(
         epochs=epochs or max(4, min(50, 2**19 // per_epoch)),
         batch_size=min(batch, rows),

@@ -6,13 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Union
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ddcl.fitting.banks import TrainedBank, Watch, shares_in, train_bank
 from ddcl.fitting.batches import Rows
+from ddcl.fitting.classes import Classes
+from ddcl.fitting.errors import BadInputError
 from ddcl.fitting.head import HEAD_ROWS, fit_head
+from ddcl.fitting.lessons import Lessons
 from ddcl.fitting.levels import train_upper_levels
 from ddcl.fitting.reading import Reading
 from ddcl.fitting.settings import Settings
@@ -21,8 +23,6 @@ from ddcl.shapes import Float
 from ddcl.training.progress import Progress
 
 PIECE = 8192
-UNLABELLED = -100
-"""The class number of rows without a label."""
 
 Model = Union[PrototypeBank, PrototypeReadout]
 
@@ -35,15 +35,6 @@ class Trained(NamedTuple):
     reading: Reading
     above: list[TrainedBank]
     """Of the levels above the first, finest first."""
-
-
-class Classes(NamedTuple):
-    """What a head learns from."""
-
-    numbers: Tensor
-    """(N,), the class of each row, :data:`UNLABELLED` where it has none."""
-    held_out: np.ndarray
-    """Rows whose labels the head never sees."""
 
 
 def make_model(settings: Settings) -> Model:
@@ -62,21 +53,6 @@ def make_model(settings: Settings) -> Model:
 def bank_of(model: Model) -> PrototypeBank:
     """The one bank of either model."""
     return model if isinstance(model, PrototypeBank) else model.bank
-
-
-def split_classes(labels: list[str | None], classes: tuple[str, ...], share: float, seed: int) -> Classes:
-    """Class numbers, and a share of the labelled rows to hold out; every class keeps a row to learn from."""
-    place = {name: number for number, name in enumerate(classes)}
-    numbers = torch.tensor([UNLABELLED if label is None else place[label] for label in labels])
-    left = torch.bincount(numbers[numbers >= 0], minlength=len(classes)).tolist()
-    wanted = round(share * sum(left))
-    held: list[int] = []
-    for row in torch.randperm(len(numbers), generator=torch.Generator().manual_seed(seed)).tolist():
-        number = int(numbers[row])
-        if len(held) < wanted and number >= 0 and left[number] > 1:
-            left[number] -= 1
-            held.append(row)
-    return Classes(numbers, np.sort(np.array(held, dtype=np.int64)))
 
 
 def train(
@@ -102,15 +78,24 @@ def train(
         watch_above: told of each epoch of the levels above.
         say: told when a level begins.
     """
-    chosen = None if classes is None else np.setdiff1d(np.arange(len(rows)), classes.held_out)
-    first = train_bank(rows, settings, chosen, watch=watch, checkpoint=checkpoint, resume=resume)
+    chosen, lessons = None, None
+    if classes is not None:
+        chosen = classes.seen
+        if len(chosen) < settings.prototypes:
+            raise BadInputError(
+                f"{len(chosen)} rows are left to learn from, fewer than the {settings.prototypes} prototypes"
+            )
+        # with fewer prototypes than classes a prototype belongs to none, and the bank learns from the rows alone
+        if settings.prototypes >= len(settings.classes or ()):
+            lessons = Lessons(rows, settings, classes)
+    first = train_bank(rows, settings, chosen, watch=watch, lessons=lessons, checkpoint=checkpoint, resume=resume)
     model = first.bank if classes is None else _with_head(first.bank, rows, settings, classes)
     above = train_upper_levels(first.bank, rows, settings, chosen, watch=watch_above, say=say)
     return Trained(model.eval(), first.last, first.reading, above)
 
 
 def _with_head(bank: PrototypeBank, rows: Rows, settings: Settings, classes: Classes) -> PrototypeReadout:
-    labelled = np.setdiff1d(np.flatnonzero(classes.numbers.numpy() != UNLABELLED), classes.held_out)
+    labelled = classes.learned
     random = torch.Generator().manual_seed(settings.seed)
     learned = labelled[torch.randperm(len(labelled), generator=random)[:HEAD_ROWS].sort().values.numpy()]
     parts = [rows.at(learned[start : start + PIECE]) for start in range(0, len(learned), PIECE)]
