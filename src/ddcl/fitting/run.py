@@ -13,6 +13,7 @@ import torch
 from ddcl.data import embed, load_encoder
 from ddcl.data.encoders import DEFAULT_ENCODER, Encoder
 from ddcl.fitting.batches import Rows
+from ddcl.fitting.charts import write_charts
 from ddcl.fitting.errors import BadInputError
 from ddcl.fitting.folder import RunFolder, open_run
 from ddcl.fitting.results import write_results
@@ -108,6 +109,10 @@ def fit(request: Request, telling: Telling) -> RunFolder:
     except BaseException:  # an interruption too: nothing that is half done may look whole
         folder.stop()
         raise
+    try:
+        write_charts(folder, rows)
+    except (OSError, RuntimeError) as error:  # the run is whole without them
+        telling.say(f"what the run is drawn from could not be written ({error})")
     return folder
 
 
