@@ -19,10 +19,10 @@ from ddcl.commands import fit
 from ddcl.data import SETS, TextSet, embed, load_texts
 from ddcl.data.folder import find_files
 from ddcl.data.shards import cache_folder, whole_file
-from ddcl.experiments.reproduce.clusters import cluster_scores, kmeans_baseline
 from ddcl.fitting import Fitted, load
 from ddcl.fitting.classifying import logistic_regression
 from ddcl.fitting.formats import parquet_packages
+from ddcl.rivals.clusters import cluster_scores, kmeans_baseline
 
 DESCRIPTION = """\
 The main job from end to end, without a network: customer messages of a bank (Banking77, which comes with the package)

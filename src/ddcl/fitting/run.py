@@ -14,6 +14,7 @@ from ddcl.data import embed, load_encoder
 from ddcl.data.encoders import DEFAULT_ENCODER, Encoder
 from ddcl.fitting.banks import Watch
 from ddcl.fitting.batches import Rows
+from ddcl.fitting.charts import write_charts
 from ddcl.fitting.classes import split_classes
 from ddcl.fitting.errors import BadInputError
 from ddcl.fitting.folder import RunFolder, open_run
@@ -115,6 +116,11 @@ def fit(request: Request, telling: Telling) -> RunFolder:
     except BaseException:  # an interruption too: nothing that is half done may look whole
         folder.stop()
         raise
+    try:
+        telling.say("drawing a map, warming the bank, comparing with k-means")
+        write_charts(folder, rows)
+    except (OSError, RuntimeError) as error:  # the run is whole without them
+        telling.say(f"what the run is drawn from could not be written ({error})")
     return folder
 
 
