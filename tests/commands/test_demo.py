@@ -32,7 +32,7 @@ def test_the_quick_demo_fits_twice_compares_and_says_where_everything_is(tmp_pat
     out = tmp_path / "demo"
     assert main(["demo", "--quick", "--out", str(out), "--seed", "3"]) == 0
     shown = capsys.readouterr()
-    assert "--prototypes 6 --seed 3 --out" in shown.err
+    assert "--prototypes 6 --seed 3 --epochs 10 --out" in shown.err
     assert "healthy: 6 of 6" in shown.err
     clusters, head = ddcl.load(out / "clusters"), ddcl.load(out / "head")
     assert (clusters.classes, len(head.classes), head.settings.seed) == (None, 6, 3)

@@ -39,6 +39,7 @@ exit status: 0 done, 1 failed or interrupted, 2 something must be put right firs
 NAME = "banking77"
 QUICK_CLASSES, QUICK_TRAIN, QUICK_TEST = 6, 20, 10
 """Of --quick: intents, and messages of each."""
+QUICK_EPOCHS = 10
 SHOWN = 5
 """Prototypes that are shown."""
 WIDTH = 96
@@ -92,6 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
         }
         for kind, folder in folders.items():
             asked = [str(messages.file), "--text", "text", *options[kind], "--seed", str(arguments.seed)]
+            asked += ["--epochs", str(QUICK_EPOCHS)] if arguments.quick else []
             if status := _fit([*asked, "--out", str(folder)]):
                 return status
         clusters, head = (load(folder) for folder in folders.values())
@@ -183,10 +185,13 @@ def _shown(clusters: Fitted) -> list[str]:
 
 
 def _whereabouts(clusters: Fitted, head: Fitted) -> list[str]:
+    lines = []
+    for kind, path in (("without labels", clusters.folder.path), ("with labels", head.folder.path)):
+        page = path / "report.html"
+        lines.append(f"{kind + ':':<16}{path}" + (f", to look at: {page}" if page.exists() else ""))
     return [
-        f"found without labels: {clusters.folder.path}",
-        f"with labels and head: {head.folder.path}",
-        "to use them:",
+        *lines,
+        "to use the head:",
         "  import ddcl",
         f"  fitted = ddcl.load({str(head.folder.path)!r})",
         '  fitted.predict(["I have lost my card"])',
