@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -13,8 +11,7 @@ import ddcl
 from ddcl.cli import main
 from ddcl.fitting.batches import LabelledBatches, Rows
 from ddcl.fitting.classes import UNLABELLED, Classes
-from ddcl.fitting.errors import BadInputError
-from ddcl.fitting.lessons import QUANTISATION, Lessons, share_out
+from ddcl.fitting.lessons import QUANTISATION, lessons_for, share_out
 from ddcl.fitting.mixtures import class_logits
 from ddcl.fitting.settings import Settings, usual_effort
 
@@ -52,7 +49,7 @@ def lessons(prototypes=5, rows=60, dim=4):
     numbers = torch.arange(rows) % 3
     numbers[:6] = UNLABELLED
     found = Classes(numbers, np.arange(rows - 5, rows))
-    return Lessons(Rows(z.numpy(), normalise=False), settings(rows, prototypes, dim), found)
+    return lessons_for(Rows(z.numpy(), normalise=False), settings(rows, prototypes, dim), found)
 
 
 def test_prototypes_start_in_the_class_they_stand_for():
@@ -112,10 +109,20 @@ def test_classes_of_few_different_rows_get_no_more_prototypes_than_those():
     z = torch.zeros(60, 2)
     z[1::3] = torch.randn(20, 2)
     found = Classes(torch.arange(60) % 3, np.arange(0))
-    shared = Lessons(Rows(z.numpy(), normalise=False), settings(60, 6, 2), found)
+    shared = lessons_for(Rows(z.numpy(), normalise=False), settings(60, 6, 2), found)
     assert shared.of_prototypes.tolist() == [0, 1, 1, 1, 1, 2]
-    with pytest.raises(BadInputError, match="have 22 distinct ones, fewer than the 23 prototypes"):
-        Lessons(Rows(z.numpy(), normalise=False), replace(settings(60, 6, 2), prototypes=23), found)
+
+
+def test_without_a_row_for_each_prototype_or_a_prototype_for_each_class_there_are_no_lessons():
+    z = torch.zeros(60, 2)
+    z[1::3] = torch.randn(20, 2)
+    found = Classes(torch.arange(60) % 3, np.arange(0))
+    rows = Rows(z.numpy(), normalise=False)
+    assert lessons_for(rows, settings(60, 22, 2), found) is not None
+    assert lessons_for(rows, settings(60, 23, 2), found) is None
+    assert lessons_for(rows, settings(60, 2, 2), found) is None
+    few = Classes(torch.where(torch.arange(60) < 9, torch.arange(60) % 3, UNLABELLED), np.arange(0))
+    assert lessons_for(rows, settings(60, 10, 2), few) is None
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ that prototypes stay among the rows they stand for. docs/lab/0013-head.md tells 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ from torch import Tensor, nn
 
 from ddcl.fitting.batches import LabelledBatches, Rows
 from ddcl.fitting.classes import UNLABELLED, Classes
-from ddcl.fitting.errors import BadInputError
 from ddcl.fitting.settings import Settings
 from ddcl.functional import kmeans
 from ddcl.nn import PrototypeBank
@@ -34,33 +34,22 @@ class Lessons:
 
     Args:
         rows: all rows.
-        settings: of the run; no fewer prototypes than classes.
+        settings: of the run.
         classes: of all rows.
+        samples: some rows of each class to start from.
+        shares: prototypes for each class.
 
     Attributes:
         of_prototypes: (K,), the class each prototype stands for, in ascending order.
     """
 
-    def __init__(self, rows: Rows, settings: Settings, classes: Classes) -> None:
+    def __init__(
+        self, rows: Rows, settings: Settings, classes: Classes, samples: list[Tensor], shares: list[int]
+    ) -> None:
         self.rows, self.settings, self.classes = rows, settings, classes
-        self.random = torch.Generator().manual_seed(settings.seed)
-        numbers, learned = classes.numbers.numpy(), classes.learned
-        names = settings.classes or ()
-        most = max(64, settings.rows_started // len(names))
-        of_class = [learned[numbers[learned] == number] for number in range(len(names))]
-        self.samples = [self._drawn(own, most) for own in of_class]
-        distinct = [len(np.unique(sample.numpy(), axis=0)) for sample in self.samples]
-        if settings.prototypes > sum(distinct):
-            raise BadInputError(
-                f"the labelled rows to learn from have {sum(distinct)} distinct ones, fewer than the "
-                f"{settings.prototypes} prototypes"
-            )
-        self.shares = share_out(settings.prototypes, [len(own) for own in of_class], distinct)
-        self.of_prototypes = torch.arange(len(names)).repeat_interleave(torch.tensor(self.shares)).to(settings.device)
-        self.trace = float(torch.cat(self.samples).var(0, unbiased=False).sum())
-
-    def _drawn(self, own: np.ndarray, most: int) -> Tensor:
-        return self.rows.at(own[torch.randperm(len(own), generator=self.random)[:most].sort().values.numpy()])
+        self.samples, self.shares = samples, shares
+        self.of_prototypes = torch.arange(len(shares)).repeat_interleave(torch.tensor(shares)).to(settings.device)
+        self.trace = float(torch.cat(samples).var(0, unbiased=False).sum())
 
     def recipe(self) -> Recipe:
         """By gradient, at one temperature."""
@@ -76,14 +65,14 @@ class Lessons:
     @torch.no_grad()
     def start(self, bank: PrototypeBank) -> None:
         """Prototypes to where k-means finds the cells of each class."""
-        settings = self.settings
+        settings, random = self.settings, torch.Generator().manual_seed(self.settings.seed)
         centers = [
             kmeans(
                 sample.to(settings.device),
                 size,
                 restarts=settings.restarts,
                 iterations=settings.start_steps,
-                generator=self.random,
+                generator=random,
             ).centers
             for sample, size in zip(self.samples, self.shares, strict=True)
         ]
@@ -101,6 +90,31 @@ class Lessons:
         missed = -shares.masked_fill(~own, -torch.inf).logsumexp(-1)
         found: Tensor = missed.sum() / labelled.sum().clamp_min(1) + QUANTISATION * quantisation / self.trace
         return found
+
+
+def lessons_for(rows: Rows, settings: Settings, classes: Classes) -> Lessons | None:
+    """What a bank can learn from labels; None where prototypes would be left without a class or classes without one.
+
+    That is where there are fewer prototypes than classes, or fewer different rows with a label than prototypes.
+    """
+    if not may_learn(settings.prototypes, settings.classes, len(classes.learned)):
+        return None
+    random = torch.Generator().manual_seed(settings.seed)
+    numbers, learned, number = classes.numbers.numpy(), classes.learned, len(settings.classes or ())
+    most = max(64, settings.rows_started // number)
+    of_class = [learned[numbers[learned] == one] for one in range(number)]
+    drawn = [own[torch.randperm(len(own), generator=random)[:most].sort().values.numpy()] for own in of_class]
+    samples = [rows.at(places) for places in drawn]
+    distinct = [len(np.unique(sample.numpy(), axis=0)) for sample in samples]
+    if settings.prototypes > sum(distinct):
+        return None
+    shares = share_out(settings.prototypes, [len(own) for own in of_class], distinct)
+    return Lessons(rows, settings, classes, samples, shares)
+
+
+def may_learn(prototypes: int, classes: Sequence[str] | None, labelled: int) -> bool:
+    """Whether so many prototypes can stand for the classes of so many rows with a label."""
+    return classes is not None and len(classes) <= prototypes <= labelled
 
 
 def forward(bank: nn.Module, batch: Any) -> Any:

@@ -18,6 +18,7 @@ from ddcl.fitting.charts import write_charts
 from ddcl.fitting.classes import split_classes
 from ddcl.fitting.errors import BadInputError
 from ddcl.fitting.folder import RunFolder, open_run
+from ddcl.fitting.lessons import may_learn
 from ddcl.fitting.levels import check_levels, levels_above
 from ddcl.fitting.results import write_results
 from ddcl.fitting.settings import Settings, usual_effort
@@ -195,6 +196,8 @@ def _settings(
     prototypes, reason = _prototypes(request, rows, classes, telling, earlier)
     telling.say(f"prototypes: {prototypes} ({reason})")
     levels = _levels(request, prototypes, telling, earlier)
+    labelled = sum(label is not None for label in table.labels or ())
+    by_class = may_learn(prototypes, classes, labelled)
     return Settings(
         source=str(table.path.resolve()),
         digest=digest_of(table.path),
@@ -211,7 +214,7 @@ def _settings(
         prototypes=prototypes,
         prototypes_reason=reason,
         levels=levels,
-        **asdict(usual_effort(len(rows), prototypes, request.epochs, by_class=classes is not None)),
+        **asdict(usual_effort(len(rows), prototypes, request.epochs, by_class=by_class)),
         seed=request.seed or 0,
         device=request.device,
         held_out=HELD_OUT if classes is not None else 0.0,

@@ -14,7 +14,7 @@ from ddcl.fitting.batches import Rows
 from ddcl.fitting.classes import Classes
 from ddcl.fitting.errors import BadInputError
 from ddcl.fitting.head import HEAD_ROWS, fit_head
-from ddcl.fitting.lessons import Lessons
+from ddcl.fitting.lessons import lessons_for
 from ddcl.fitting.levels import train_upper_levels
 from ddcl.fitting.reading import Reading
 from ddcl.fitting.settings import Settings
@@ -85,9 +85,7 @@ def train(
             raise BadInputError(
                 f"{len(chosen)} rows are left to learn from, fewer than the {settings.prototypes} prototypes"
             )
-        # with fewer prototypes than classes a prototype belongs to none, and the bank learns from the rows alone
-        if settings.prototypes >= len(settings.classes or ()):
-            lessons = Lessons(rows, settings, classes)
+        lessons = lessons_for(rows, settings, classes)
     first = train_bank(rows, settings, chosen, watch=watch, lessons=lessons, checkpoint=checkpoint, resume=resume)
     model = first.bank if classes is None else _with_head(first.bank, rows, settings, classes)
     above = train_upper_levels(first.bank, rows, settings, chosen, watch=watch_above, say=say)
