@@ -19,7 +19,7 @@ from ddcl.commands import fit
 from ddcl.data import SETS, TextSet, embed, load_texts
 from ddcl.data.folder import find_files
 from ddcl.data.shards import cache_folder, whole_file
-from ddcl.fitting import Fitted, load
+from ddcl.fitting import BadInputError, Fitted, load
 from ddcl.fitting.classifying import logistic_regression
 from ddcl.fitting.formats import parquet_packages
 from ddcl.rivals.clusters import cluster_scores, kmeans_baseline
@@ -101,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
         tables = [*_classified(messages, train, test, head), "", *_clustered(messages, train, test, clusters)]
     except KeyboardInterrupt:
         return _complain("interrupted; texts embedded so far are in the cache", 1)
-    except (FileNotFoundError, ImportError, ValueError) as error:
+    except (FileNotFoundError, ImportError, BadInputError) as error:
         return _complain(str(error), 2)
     except (OSError, RuntimeError) as error:
         return _complain(f"failed: {' '.join(str(error).split()) or type(error).__name__}", 1)

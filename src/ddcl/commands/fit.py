@@ -48,7 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--text", metavar="COLUMN", help="column of the texts, or array of an .npz (the longest strings)"
     )
-    parser.add_argument("--labels", metavar="COLUMN", help="column of class labels: trains a head too")
+    parser.add_argument(
+        "--labels", metavar="COLUMN", help="column of class labels: the bank learns from them, and gets a head"
+    )
     parser.add_argument(
         "--encoder", metavar="NAME_OR_FOLDER", help="what embeds the texts (all-MiniLM-L6-v2); see docs/data.md"
     )
