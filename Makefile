@@ -11,7 +11,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 .PHONY: demo test check lint types shapes bench figures claims clean
 
 demo: $(READY)
-	$(BIN)/python examples/train_encoder.py
+	$(BIN)/ddcl demo
 
 test: lint types
 	$(PYTEST)

@@ -26,6 +26,7 @@ class Command(NamedTuple):
 COMMANDS: dict[str, Command] = {
     "bench": Command("ddcl.experiments.bench", "measure: collapse, clustering of 20 Newsgroups, speed"),
     "claims": Command("ddcl.experiments.claims.command", "run every claim of the theory and print a verdict for each"),
+    "demo": Command("ddcl.commands.demo", "the main job on messages of bank customers, beside the usual baselines"),
     "doctor": Command("ddcl.commands.doctor", "what this machine has for ddcl, and whether ddcl works on it"),
     "fit": Command("ddcl.commands.fit", "texts or embeddings to prototypes you can read, in a run folder"),
     "reproduce": Command("ddcl.commands.reproduce", "run a table or figure of the paper again, beside its own figures"),

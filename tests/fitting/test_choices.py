@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from ddcl.fitting.classes import UNLABELLED, split_classes
 from ddcl.fitting.head import fit_head
 from ddcl.fitting.reading import reading_temperature
 from ddcl.fitting.settings import usual_effort
 from ddcl.fitting.sizes import choose_size
-from ddcl.fitting.training import UNLABELLED, split_classes
 from ddcl.functional import assignments, kmeans
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,11 +40,15 @@ class Rows:
         found = torch.from_numpy(np.array(self.array[rows], dtype=np.float32))
         return F.normalize(found, dim=-1) if self.normalise else found
 
-    def sample(self, size: int, seed: int, chosen: np.ndarray | None = None) -> Tensor:
-        """An even draw without replacement from all rows or those chosen, the same for the same seed."""
+    def draw(self, size: int, seed: int, chosen: np.ndarray | None = None) -> np.ndarray:
+        """Numbers of rows, rising: an even draw without replacement from all or those chosen, the same for a seed."""
         available = len(self) if chosen is None else len(chosen)
         drawn = torch.randperm(available, generator=torch.Generator().manual_seed(seed))[:size].sort().values.numpy()
-        return self.at(drawn if chosen is None else chosen[drawn])
+        return drawn if chosen is None else chosen[drawn]
+
+    def sample(self, size: int, seed: int, chosen: np.ndarray | None = None) -> Tensor:
+        """The rows of such a draw."""
+        return self.at(self.draw(size, seed, chosen))
 
     def in_order(self, size: int = 8192) -> Iterator[Tensor]:
         """All rows, in pieces."""
@@ -81,10 +86,29 @@ class ShuffledBatches:
     def __len__(self) -> int:
         return -(-self.per_walk // self.per_batch)
 
-    def __iter__(self) -> Iterator[Tensor]:
+    def __iter__(self) -> Iterator[Any]:
+        for places in self.places():
+            yield self.rows.at(places)
+
+    def places(self) -> Iterator[np.ndarray]:
+        """The numbers of the rows in each batch of a walk."""
         order = torch.randperm(-(-self.available // self.block))[: self.per_walk]
         for blocks in order.split(self.per_batch):
             # the disk is read in order
             places = (blocks.sort().values[:, None] * self.block + torch.arange(self.block)).flatten()
             places = places[places < self.available].numpy()
-            yield self.rows.at(places if self.chosen is None else self.chosen[places])
+            yield places if self.chosen is None else self.chosen[places]
+
+
+class LabelledBatches(ShuffledBatches):
+    """The same as pairs, of rows and the numbers of their classes."""
+
+    def __init__(
+        self, rows: Rows, batch_size: int, rows_per_walk: int, *, chosen: np.ndarray | None, numbers: Tensor
+    ) -> None:
+        super().__init__(rows, batch_size, rows_per_walk, chosen=chosen)
+        self.numbers = numbers
+
+    def __iter__(self) -> Iterator[Any]:
+        for places in self.places():
+            yield self.rows.at(places), self.numbers[torch.from_numpy(places)]

@@ -16,7 +16,7 @@ HOTTEST, COLDEST, POINTS = 0.95, 0.002, 40
 
 
 class Reading(NamedTuple):
-    """The temperature chosen, and what it was chosen by."""
+    """The temperature chosen, and how the rows are rebuilt at it."""
 
     temperature: float
     critical: float
@@ -25,7 +25,6 @@ class Reading(NamedTuple):
     """Mean |z - mu|^2 of the sample at that temperature."""
 
 
-@torch.no_grad()
 def reading_temperature(sample: Float[Tensor, "n m"], prototypes: Float[Tensor, "K m"]) -> Reading:
     r"""The temperature at which the mixtures rebuild the rows best: the least mean :math:`|z - \mu(z)|^2`.
 
@@ -48,8 +47,19 @@ def reading_temperature(sample: Float[Tensor, "n m"], prototypes: Float[Tensor, 
     critical = float(critical_temperature(sample, gradient="stop"))
     best = Reading(COLDEST * critical, critical, float("inf"))
     for multiple in cooling_grid(HOTTEST, COLDEST, POINTS).flip(0).tolist():  # cold first: it stays where nothing gains
-        mixtures = assignments(sample, prototypes, multiple * critical)
-        lost = float((sample - mixtures @ prototypes).square().sum(-1).mean(dtype=torch.float64))
+        lost = _lost(sample, prototypes, multiple * critical)
         if lost < best.reconstruction:
             best = Reading(multiple * critical, critical, lost)
     return best
+
+
+def reading_at(temperature: float, sample: Float[Tensor, "n m"], prototypes: Float[Tensor, "K m"]) -> Reading:
+    """The figures of a temperature that was chosen otherwise."""
+    critical = float(critical_temperature(sample, gradient="stop"))
+    return Reading(temperature, critical, _lost(sample, prototypes, temperature))
+
+
+@torch.no_grad()
+def _lost(sample: Tensor, prototypes: Tensor, temperature: float) -> float:
+    mixtures = assignments(sample, prototypes, temperature)
+    return float((sample - mixtures @ prototypes).square().sum(-1).mean(dtype=torch.float64))

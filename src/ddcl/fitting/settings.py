@@ -11,6 +11,8 @@ from ddcl.fitting.tables import Kind
 
 FORMAT = 1
 """Of the run folder; changes when a program that reads one would have to."""
+LATER: Mapping[str, Any] = {"levels": None}
+"""Settings that came after the first runs of this format, and what those did."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ class Settings(Effort):
     prototypes: int
     prototypes_reason: str
     """How the number came about: "as given", or the criterion it was chosen by."""
+    levels: tuple[int, ...] | None
+    """Prototypes at each level of a hierarchy, finest first, the first of them ``prototypes``; None: one bank."""
     seed: int
     device: str
     held_out: float
@@ -66,19 +70,19 @@ class Settings(Effort):
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
-        found = asdict(self)
-        return found | {"classes": None if self.classes is None else list(self.classes)}
+        return {name: list(one) if isinstance(one, tuple) else one for name, one in asdict(self).items()}
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Settings:
         """From what :meth:`as_json` gave; keys of no meaning here are an error, as they would be lost."""
+        found = {**LATER, **found}
         known = {field.name for field in fields(cls)}
         if set(found) != known:
             raise BadInputError(
                 f"settings: {sorted(set(found) ^ known)} are missing or unknown to this version of ddcl"
             )
-        classes = None if found["classes"] is None else tuple(found["classes"])
-        return cls(**{**found, "classes": classes})
+        values: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in found.items()}
+        return cls(**values)
 
     def differences(self, other: Settings) -> list[str]:
         """What another run does otherwise, in words; where it runs does not count."""
@@ -91,12 +95,13 @@ class Settings(Effort):
         ]
 
 
-def usual_effort(rows: int, prototypes: int, epochs: int | None = None) -> Effort:
+def usual_effort(rows: int, prototypes: int, epochs: int | None = None, *, by_class: bool = False) -> Effort:
     """The recipe's 50 epochs over small data; of many rows, parts that suffice for the number of prototypes.
 
     A running mean over ten batches should rest on some hundred rows for each prototype, and an exact look must not take
     a prototype for dead that was only not drawn: so these grow with K. Beyond 2^17 rows an epoch is a part of the data,
-    drawn anew each time, and half a million draws in all move the bank no further.
+    drawn anew each time, and half a million draws in all move the bank no further. A bank that learns from classes
+    goes by gradient, which takes many steps: its batches are small.
 
     Example:
         >>> from ddcl.fitting.settings import usual_effort
@@ -107,6 +112,8 @@ def usual_effort(rows: int, prototypes: int, epochs: int | None = None) -> Effor
     batch = 1024
     while batch < 32 * prototypes and batch < 2**14:
         batch *= 2
+    if by_class:
+        batch = max(32, min(512, rows // 16))
     return Effort(
         epochs=epochs or max(4, min(50, 2**19 // per_epoch)),
         batch_size=min(batch, rows),
