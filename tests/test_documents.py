@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import re
 import subprocess
@@ -89,6 +90,20 @@ def test_the_figures_of_a_million_rows_are_the_committed_record():
     longer, distortion = (float(ours[name]) / float(theirs[name]) for name in ("seconds", "distortion"))
     shown = f"take {memory:.1f} GiB of memory and {longer:.2f} times as long as scikit-learn's `MiniBatchKMeans`"
     assert f"{shown}, at {distortion:.3f} of its distortion" in (ROOT / "docs" / "fit.md").read_text()
+
+
+def test_the_figures_of_the_deletion_test_are_the_committed_record():
+    from ddcl.explain.deletion import Comparison, DeletionTest
+    from ddcl.explain.markdown import check_markdown
+
+    record = json.loads((ROOT / "results" / "explain.json").read_text())
+    found = DeletionTest(
+        tuple(Comparison(**one) for one in record["comparisons"]), record["rows"], record["seed"], record["verdict"]
+    )
+    table = "\n".join(line for line in check_markdown(found).splitlines() if line.startswith("|"))
+    page = (ROOT / "docs" / "explain.md").read_text()
+    assert table in page
+    assert f"{record['run']['prototypes']} prototypes" in page
 
 
 def test_the_gpu_table_in_the_readme_is_the_committed_record():
