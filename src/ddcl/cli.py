@@ -28,6 +28,7 @@ COMMANDS: dict[str, Command] = {
     "claims": Command("ddcl.experiments.claims.command", "run every claim of the theory and print a verdict for each"),
     "doctor": Command("ddcl.commands.doctor", "what this machine has for ddcl, and whether ddcl works on it"),
     "fit": Command("ddcl.commands.fit", "texts or embeddings to prototypes you can read, in a run folder"),
+    "report": Command("ddcl.commands.report", "a run as one page to open in a browser, and its pictures as files"),
     "reproduce": Command("ddcl.commands.reproduce", "run a table or figure of the paper again, beside its own figures"),
 }
 

@@ -114,9 +114,7 @@ def _beside_kmeans(comparison: Mapping[str, Any]) -> Compared:
             "ACC matches each label with one prototype at most, so it stays low where there are more prototypes than "
             "labels; purity lets several prototypes share a label."
         )
-    return Compared(
-        "Beside k-means", ("method", "distortion", *(named[name] for name in scores)), rows, note.strip()
-    )
+    return Compared("Beside k-means", ("method", "distortion", *(named[name] for name in scores)), rows, note.strip())
 
 
 def facts(config: Mapping[str, Any], settings: Settings) -> list[tuple[str, str]]:
@@ -127,7 +125,9 @@ def facts(config: Mapping[str, Any], settings: Settings) -> list[tuple[str, str]
         found.append(("text column" if settings.kind == "texts" else "array", settings.text_column))
     if settings.label_column is not None:
         found.append(("labels", f"{settings.label_column}, {len(settings.classes or ())} classes"))
-    found.append(("embeddings", f"{settings.dim} numbers each" + (f", by {settings.encoder}" if settings.encoder else "")))
+    found.append(
+        ("embeddings", f"{settings.dim} numbers each" + (f", by {settings.encoder}" if settings.encoder else ""))
+    )
     found.append(("prototypes", f"{settings.prototypes} ({settings.prototypes_reason})"))
     if settings.levels is not None:
         found.append(("levels", ", ".join(map(str, settings.levels))))
