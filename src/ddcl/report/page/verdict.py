@@ -28,8 +28,8 @@ def verdict(config: Mapping[str, Any], settings: Settings, phases: Mapping[str, 
         f"{figures['distinct']:.0f} of {K} prototypes stand apart, and {percent(figures['usage'])} of them are the "
         "nearest of some row.",
         f"A row is on average {percent(result['confidence'])} of its nearest prototype; the mixtures are read at "
-        f"{short(reading['temperature'] / reading['critical'])} of the critical temperature, above which all "
-        "prototypes would fall into one point.",
+        f"{short(reading['temperature'] / reading['critical'])} of the critical temperature, above which "
+        "a bank that has fallen into one point stays there.",
     ]
     if phases is not None:
         kept = [n for t, n in zip(phases["temperatures"], phases["distinct"], strict=True) if t <= phases["reading"]]
