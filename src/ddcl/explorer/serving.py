@@ -1,0 +1,64 @@
+"""A server on this machine, for this machine."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from ddcl.fitting import BadInputError
+
+ADDRESS = "127.0.0.1"
+USUAL_PORT, TRIED_PORTS = 8321, 50
+
+
+def listen(port: int | None = None) -> socket.socket:
+    """A socket that only this machine reaches: at the port given, or else at the first free one from the usual on."""
+    if port is not None:
+        try:
+            return _bound(port)
+        except OSError as error:
+            raise BadInputError(f"--port: {port} cannot be had ({error.strerror or error}); try another") from error
+    for usual in range(USUAL_PORT, USUAL_PORT + TRIED_PORTS):
+        try:
+            return _bound(usual)
+        except OSError:
+            continue
+    raise BadInputError(f"all ports from {USUAL_PORT} to {USUAL_PORT + TRIED_PORTS - 1} are taken; give one by --port")
+
+
+def address_of(listening: socket.socket) -> str:
+    """What to type into a browser."""
+    return f"http://{ADDRESS}:{listening.getsockname()[1]}/"
+
+
+def serve(app: ASGIApp, listening: socket.socket) -> None:
+    """Serve until someone stops it by Ctrl-C."""
+    config = uvicorn.Config(
+        app,
+        lifespan="off",
+        ws="none",
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=1,
+    )
+    try:
+        uvicorn.Server(config).run(sockets=[listening])
+    except KeyboardInterrupt:  # handed on when all connections are closed
+        return
+
+
+def _bound(port: int) -> socket.socket:
+    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        if os.name == "posix":  # there it means "though an old connection lingers", elsewhere "though someone listens"
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((ADDRESS, port))
+        found.listen()
+    except OSError:
+        found.close()
+        raise
+    return found
