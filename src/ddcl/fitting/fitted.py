@@ -14,7 +14,9 @@ from torch.nn import functional as F
 
 from ddcl.data import embed, load_encoder
 from ddcl.data.encoders import Encoder
+from ddcl.explain.outputs import Explanation, Vocabulary
 from ddcl.fitting.errors import BadInputError
+from ddcl.fitting.explaining import Explainer
 from ddcl.fitting.folder import RunFolder, finished_run
 from ddcl.fitting.mixtures import class_logits
 from ddcl.fitting.settings import Settings
@@ -136,6 +138,34 @@ class Fitted:
         if not isinstance(self.model, PrototypeReadout):
             raise BadInputError(f"{self.folder.path} was fitted without labels, so it has no head and no classes")
         return class_logits(self.model, self.mixture(inputs)).softmax(-1)
+
+    def explain(self, inputs: Inputs, *, examples: int = 3, shares: int = 3, words: bool = True) -> list[Explanation]:
+        """Why each input is read as it is: its leading prototypes, the rows nearest to it, the words that carried it.
+
+        Args:
+            inputs: one text, texts, or embeddings.
+            examples: rows of the data that was fitted, nearest first by cosine.
+            shares: prototypes to name.
+            words: whether to find how far each word carried the leading prototype, which takes an encoding of the text
+                for each word; only texts have words.
+        """
+        return self.explainer.explain(inputs, examples=examples, shares=shares, words=words)
+
+    def vocabulary(self, *, terms: int = 8, examples: int = 5, outliers: int = 10, neighbours: int = 3) -> Vocabulary:
+        """The bank as a whole: a card for each prototype, and the rows that fit none.
+
+        Args:
+            terms: words and pairs of words on a card, by class-based tf-idf; none for embeddings.
+            examples: rows on a card, most typical first.
+            outliers: rows, the most undecided first.
+            neighbours: other prototypes on a card, nearest first.
+        """
+        return self.explainer.vocabulary(terms=terms, examples=examples, outliers=outliers, neighbours=neighbours)
+
+    @cached_property
+    def explainer(self) -> Explainer:
+        """What the two above work by; it keeps what it has read and computed once."""
+        return Explainer(self)
 
     def _checked(self, z: Tensor) -> Tensor:
         dim = self.settings.dim

@@ -1,0 +1,225 @@
+"""From a finished run to explanations: of inputs, and of the bank as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ddcl.explain.cards import ReadRows, titles, vocabulary
+from ddcl.explain.nearest import Nearest, distances_to_own, nearest_rows
+from ddcl.explain.occlusion import word_weights
+from ddcl.explain.outputs import Explanation, Share, Term, Vocabulary, Word
+from ddcl.explain.terms import characteristic_terms
+from ddcl.fitting.batches import Rows
+from ddcl.fitting.errors import BadInputError
+from ddcl.fitting.folder import ASSIGNMENTS, INPUTS
+from ddcl.fitting.mixtures import class_logits
+from ddcl.nn import PrototypeReadout
+from ddcl.shapes import Float
+
+if TYPE_CHECKING:
+    from ddcl.fitting.fitted import Fitted, Inputs
+
+IN_MEMORY = 2**29
+"""Bytes of rows that are kept in memory to be searched; more are read from the disk each time."""
+KEPT_TERMS = 20
+"""Terms of each prototype that are looked for; asking for fewer costs nothing more."""
+
+
+class Explainer:
+    """What :class:`ddcl.fitting.Fitted` explains by; everything that is read or computed once is kept.
+
+    Args:
+        fitted: the run.
+    """
+
+    def __init__(self, fitted: Fitted) -> None:
+        self.fitted = fitted
+
+    @cached_property
+    def read(self) -> ReadRows:
+        """What the folder says of the rows; texts where they were kept."""
+        folder = self.fitted.folder
+        table = folder.read_table(ASSIGNMENTS)
+        texts = folder.read_table(INPUTS)["text"] if (folder.path / INPUTS).exists() else None
+        named = table["id"].null_count < len(table)
+        return ReadRows(
+            prototype=table["prototype"].to_numpy(),
+            confidence=table["confidence"].to_numpy(),
+            entropy=table["entropy"].to_numpy(),
+            texts=None if texts is None else _Column(texts),
+            ids=_Column(table["id"]) if named else None,
+            labels=table["label"].to_pylist() if "label" in table.column_names else None,
+        )
+
+    @cached_property
+    def rows(self) -> Rows | None:
+        """The embeddings that were fitted; None if they were too many to keep or are no longer where they were."""
+        try:
+            return self.fitted.folder.rows()
+        except BadInputError:
+            return None
+
+    @cached_property
+    def terms(self) -> list[tuple[Term, ...]]:
+        """The leading terms of each prototype; empty without texts."""
+        number = self.fitted.settings.prototypes
+        if self.read.texts is None:
+            return [()] * number
+        return characteristic_terms(self.read.texts, self.read.prototype, number, KEPT_TERMS)
+
+    @property
+    def titles(self) -> list[str]:
+        """What to call each prototype, by the names it has now."""
+        return titles(self.fitted.names, self.terms)
+
+    def vocabulary(self, *, terms: int, examples: int, outliers: int, neighbours: int) -> Vocabulary:
+        """See :meth:`ddcl.fitting.Fitted.vocabulary`."""
+        fitted = self.fitted
+        return vocabulary(
+            self.read,
+            self._untypical,
+            fitted.prototypes,
+            fitted.temperature,
+            names=fitted.names,
+            terms=[one[:terms] for one in self.terms],
+            examples=examples,
+            outliers=outliers,
+            neighbours=neighbours,
+        )
+
+    def explain(
+        self, inputs: Inputs, *, examples: int, shares: int, words: bool, itself: Sequence[int] | None = None
+    ) -> list[Explanation]:
+        """See :meth:`ddcl.fitting.Fitted.explain`.
+
+        Where the inputs are rows of the run, ``itself`` are their numbers: no row is an example of itself.
+        """
+        texts = _texts(inputs)
+        z = self.fitted.embeddings(inputs)
+        mixtures = self.fitted.mixture(z)
+        near = self._nearest(z, examples, itself)
+        called = self.titles
+        return [
+            self._explanation(
+                None if texts is None else texts[number], mixture, near(number), called, shares=shares, words=words
+            )
+            for number, mixture in enumerate(mixtures)
+        ]
+
+    def _explanation(
+        self,
+        text: str | None,
+        mixture: Float[Tensor, " K"],
+        near: list[tuple[int, float]],
+        called: Sequence[str],
+        *,
+        shares: int,
+        words: bool,
+    ) -> Explanation:
+        leading = mixture.topk(min(shares, len(mixture)))
+        best = int(mixture.argmax())
+        predicted, probability = self._class_of(mixture)
+        return Explanation(
+            text=text,
+            shares=tuple(
+                Share(k, called[k], share)
+                for k, share in zip(leading.indices.tolist(), leading.values.tolist(), strict=True)
+            ),
+            rest=max(0.0, 1.0 - float(leading.values.sum())),
+            confidence=float(mixture[best]),
+            entropy=float(torch.special.entr(mixture).sum()),
+            predicted=predicted,
+            probability=probability,
+            examples=tuple(self.read.example(row, cosine) for row, cosine in near),
+            words=self.words(text, best) if words and text is not None else (),
+        )
+
+    def words(self, text: str, prototype: int) -> tuple[Word, ...]:
+        """How far each word of a text carried the share of a prototype."""
+        return word_weights(text, self.share_of(prototype), until=self.read_until(text))
+
+    def share_of(self, prototype: int) -> Callable[[Sequence[str]], Float[Tensor, " n"]]:
+        """The share of a prototype in texts."""
+        return lambda texts: self.fitted.mixture(list(texts))[:, prototype].cpu()
+
+    def read_until(self, text: str) -> int:
+        """How many characters of a text the encoder reads: what is longer is cut at ``max_tokens``."""
+        tokenizer = self.fitted.encoder.tokenizer
+        if not tokenizer.is_fast:  # only those tell where a token stands
+            return len(text)
+        found = tokenizer(
+            text, truncation=True, max_length=self.fitted.settings.max_tokens, return_offsets_mapping=True
+        )
+        return max((end for _, end in found["offset_mapping"]), default=0)
+
+    def _class_of(self, mixture: Float[Tensor, " K"]) -> tuple[str | None, float | None]:
+        model, classes = self.fitted.model, self.fitted.classes
+        if not isinstance(model, PrototypeReadout) or classes is None:
+            return None, None
+        probabilities = class_logits(model, mixture[None]).softmax(-1)[0]
+        best = int(probabilities.argmax())
+        return classes[best], float(probabilities[best])
+
+    @cached_property
+    def _untypical(self) -> np.ndarray:
+        """Distance to the own prototype; without the rows, how small its share is."""
+        if self.rows is None:
+            return 1.0 - self.read.confidence
+        own = torch.from_numpy(self.read.prototype.astype(np.int64))
+        found: np.ndarray = distances_to_own(self.rows.in_order(), self.fitted.prototypes.cpu(), own).numpy()
+        return found
+
+    @cached_property
+    def _kept_directions(self) -> Tensor | None:
+        """All rows of length 1, if they are few enough to stay in memory."""
+        rows = self.rows
+        if rows is None or len(rows) * rows.dim * 4 > IN_MEMORY:
+            return None
+        return F.normalize(rows.at(slice(None)), dim=-1).to(self.fitted.device)
+
+    def _directions(self) -> Iterable[Tensor]:
+        if self._kept_directions is not None:
+            return [self._kept_directions]
+        return (F.normalize(part, dim=-1) for part in self.rows.in_order()) if self.rows is not None else []
+
+    def _nearest(self, z: Tensor, count: int, itself: Sequence[int] | None) -> Callable[[int], list[tuple[int, float]]]:
+        """For the number of an input, its nearest rows and their cosines."""
+        wanted = count if itself is None else count + 1
+        found: Nearest = nearest_rows(z, self._directions() if count else [], wanted)
+        rows, cosine = found.rows.tolist(), found.cosine.tolist()
+
+        def of(number: int) -> list[tuple[int, float]]:
+            own = None if itself is None else itself[number]
+            near = zip(rows[number], cosine[number], strict=True)
+            return [(row, similarity) for row, similarity in near if row != own][:count]
+
+        return of
+
+
+class _Column(Sequence[Any]):
+    """A column of a table as a sequence, of which only what is asked for becomes a Python object."""
+
+    def __init__(self, column: Any) -> None:
+        self.column = column.combine_chunks()
+
+    def __len__(self) -> int:
+        return len(self.column)
+
+    def __getitem__(self, row: Any) -> Any:
+        return self.column[row].as_py()
+
+
+def _texts(inputs: Inputs) -> list[str] | None:
+    """The inputs, if they are texts."""
+    if isinstance(inputs, str):
+        return [inputs]
+    if isinstance(inputs, Tensor) or (isinstance(inputs, np.ndarray) and inputs.dtype.kind not in "UO"):
+        return None
+    return [str(one) for one in inputs]
