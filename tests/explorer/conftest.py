@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from importlib.util import find_spec
 
 import pytest
@@ -14,7 +15,10 @@ if missing := [package for package in NEEDED if find_spec(package) is None]:
     collect_ignore_glob = ["test_*.py"]
 else:
     from explored_runs import text_run, vector_run
-    from starlette.testclient import TestClient
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # newer versions of it would rather have another package than httpx
+        from starlette.testclient import TestClient
 
     from ddcl.explorer import ExploredRun, application
 
@@ -32,17 +36,19 @@ def vectors_folder(tmp_path_factory):
     return vector_run(tmp_path_factory.mktemp("explored-vectors"))
 
 
-def client_of(folder):
-    return TestClient(application(ExploredRun(ddcl.load(folder))), base_url="http://127.0.0.1:8321")
+@pytest.fixture(scope="session")
+def client_of():
+    """A server newly started over a run folder."""
+    return lambda folder: TestClient(application(ExploredRun(ddcl.load(folder))), base_url="http://127.0.0.1:8321")
 
 
 @pytest.fixture(scope="session")
-def client(texts_folder):
+def client(texts_folder, client_of):
     return client_of(texts_folder)
 
 
 @pytest.fixture(scope="session")
-def vectors_client(vectors_folder):
+def vectors_client(vectors_folder, client_of):
     return client_of(vectors_folder)
 
 

@@ -7,7 +7,9 @@ import sys
 import webbrowser
 from pathlib import Path
 
-from ddcl.fitting import BadInputError
+import torch
+
+from ddcl.fitting import BadInputError, load
 
 DESCRIPTION = """\
 Look around in a run of `ddcl fit`, in your browser: type a text and see its mixture of prototypes, read what each
@@ -51,8 +53,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    from ddcl.fitting import load
-
+    try:
+        torch.empty(0, device=arguments.device)
+    except (RuntimeError, AssertionError) as error:
+        raise BadInputError(f"--device: {arguments.device!r} is not on this machine") from error
     fitted = load(arguments.run_folder, device=arguments.device)
     try:
         from ddcl.explorer import ExploredRun, address_of, application, listen, serve

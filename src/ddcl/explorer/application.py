@@ -34,14 +34,19 @@ def application(run: ExploredRun) -> Starlette:
     answers = _Answers(run)
     return Starlette(
         routes=[
-            Route("/api/run", answers.overview),
-            Route("/api/map", answers.map),
-            Route("/api/phases", answers.phases),
-            Route("/api/rows", answers.rows),
-            Route("/api/rows/{number:int}", answers.row),
-            Route("/api/explain", answers.explain, methods=["POST"]),
-            Route("/api/words", answers.words, methods=["POST"]),
-            Route("/api/prototypes/{number:int}/name", answers.rename, methods=["PUT"]),
+            Mount(
+                "/api",
+                routes=[
+                    Route("/run", answers.overview),
+                    Route("/map", answers.map),
+                    Route("/phases", answers.phases),
+                    Route("/rows", answers.rows),
+                    Route("/rows/{number:int}", answers.row),
+                    Route("/explain", answers.explain, methods=["POST"]),
+                    Route("/words", answers.words, methods=["POST"]),
+                    Route("/prototypes/{number:int}/name", answers.rename, methods=["PUT"]),
+                ],
+            ),
             Mount("/", StaticFiles(directory=PAGE, html=True)),
         ],
         middleware=[Middleware(Guard)],
@@ -85,7 +90,8 @@ class _Answers:
         return await _in_turn(self._reading, request, work)
 
     async def words(self, request: Request) -> Response:
-        work = partial(self.run.words, _text(await _json(request), "text"))
+        asked = await _json(request)
+        work = partial(self.run.words, _text(asked, "text"), integer("prototype", asked.get("prototype")))
         return await _in_turn(self._weighing, request, work)
 
     async def rename(self, request: Request) -> Response:
@@ -133,5 +139,3 @@ async def _bad_input(_: Request, error: Exception) -> Response:
 async def _http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException), "registered for nothing else"
     return JSONResponse({"error": error.detail}, error.status_code)
-
-

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from ddcl.explain.outputs import PrototypeCard, Vocabulary
-from ddcl.explorer.rows import RowTable
+from ddcl.explain.cards import titles
+from ddcl.explorer.rows import RowTable, clipped
 from ddcl.fitting import BadInputError, Fitted
-from ddcl.fitting.batches import Rows
 from ddcl.ops import squared_distances
 
 LONGEST_NAME = 1000
@@ -41,15 +39,18 @@ class ExploredRun:
         return self.fitted.settings.kind == "texts"
 
     @cached_property
-    def vocabulary(self) -> Vocabulary:
-        """A card for each prototype, as they were when the explorer began."""
-        return self.fitted.vocabulary(examples=TYPICAL_TEXTS)
+    def cards(self) -> list[dict[str, Any]]:
+        """A card for each prototype; names and titles are told apart from them, as they change."""
+        found = [card.as_json() for card in self.fitted.vocabulary(examples=TYPICAL_TEXTS, outliers=0).cards]
+        return [card | {"examples": [clipped(one) for one in card["examples"]]} for card in found]
 
     def warm(self) -> None:
         """Do once what is slow the first time: read the cards, load the encoder, read the rows."""
-        _ = self.vocabulary
+        _ = self.cards
         if self.of_texts:
             self.explain_text("the first text is the slowest")
+        elif self.fitted.explainer.rows is not None:
+            self.explain_row(0)
 
     def overview(self) -> dict[str, Any]:
         """The run, its figures, and what each prototype is."""
@@ -60,8 +61,8 @@ class ExploredRun:
             "result": {name: value for name, value in result.items() if name != "sizes"},
             "created": self.fitted.config["created"],
             "columns": self.rows.columns,
-            "cards": [card.as_json() for card in self.vocabulary.cards],
-            "titles": [_unnamed(card) for card in self.vocabulary.cards],
+            "cards": self.cards,
+            "titles": titles([None] * len(self.cards), self.fitted.explainer.terms),
             "names": self.fitted.names,
         }
 
@@ -84,14 +85,20 @@ class ExploredRun:
     def explain_row(self, number: int) -> dict[str, Any]:
         """How a row of the data is read."""
         self._check_row(number)
-        if self._embeddings is None:
-            raise BadInputError("this run keeps no embeddings of its rows; type the text instead")
-        return self._explained(self._embeddings.at(slice(number, number + 1)))
+        rows = self.fitted.explainer.rows
+        if rows is None:
+            raise BadInputError("the embeddings of this run are no longer there, so its rows cannot be read again")
+        return self._explained(rows.at(slice(number, number + 1)), itself=[number])
 
-    def words(self, text: str) -> dict[str, Any]:
-        """Which words carried the leading prototype of a text."""
-        (found,) = self.fitted.explain(text, examples=0, shares=1, words=True)
-        return {"prototype": found.shares[0].prototype, "words": [word.as_json() for word in found.words]}
+    def words(self, text: str, prototype: int) -> dict[str, Any]:
+        """Which words of a text speak for a prototype, and which against it."""
+        if not prototype < self.fitted.settings.prototypes:
+            known = self.fitted.settings.prototypes - 1
+            raise BadInputError(f"prototype: got {prototype}, expected a number from 0 to {known}")
+        return {
+            "prototype": prototype,
+            "words": [one.as_json() for one in self.fitted.explainer.words(text, prototype)],
+        }
 
     def row(self, number: int) -> dict[str, Any]:
         """All that is known of a row."""
@@ -107,20 +114,14 @@ class ExploredRun:
             self.fitted.rename(prototype, plain or None)
             return self.fitted.names
 
-    def _explained(self, z: Tensor) -> dict[str, Any]:
+    def _explained(self, z: Tensor, itself: Sequence[int] | None = None) -> dict[str, Any]:
         z = z.to(self.fitted.device)
-        (found,) = self.fitted.explain(z, examples=EXAMPLES, words=False)
-        distances = squared_distances(z.double(), self.fitted.prototypes.double())[0]
-        # from which the page has the mixture at any temperature, without asking again
-        return found.as_json() | {"squared_distances": distances.tolist()}
+        (found,) = self.fitted.explainer.explain(z, examples=EXAMPLES, shares=1, words=False, itself=itself)
+        distances = squared_distances(z.cpu().double(), self.fitted.prototypes.cpu().double())[0]
+        said = found.as_json()
+        # the page has the mixture at any temperature from the distances, without asking again
+        return said | {"examples": [clipped(one) for one in said["examples"]], "squared_distances": distances.tolist()}
 
     def _check_row(self, number: int) -> None:
         if not 0 <= number < len(self.rows):
             raise BadInputError(f"row: got {number}, expected a number from 0 to {len(self.rows) - 1}")
-
-    @cached_property
-    def _embeddings(self) -> Rows | None:
-        try:
-            return self.fitted.folder.rows()
-        except BadInputError:
-            return None

@@ -62,7 +62,7 @@ class RowTable:
         """Some of the rows asked for, with how many there are in all."""
         order = self._order(question)
         found = self.table.take(order.slice(offset, min(limit, LARGEST_PAGE)))
-        return {"total": len(order), "offset": offset, "rows": [_clipped(row) for row in found.to_pylist()]}
+        return {"total": len(order), "offset": offset, "rows": [clipped(row) for row in found.to_pylist()]}
 
     def row(self, number: int) -> dict[str, Any]:
         """All of one row."""
@@ -118,8 +118,8 @@ class RowTable:
         return whole
 
 
-def _clipped(row: dict[str, Any]) -> dict[str, Any]:
-    """A row for a list: its text no longer than is shown."""
+def clipped(row: dict[str, Any]) -> dict[str, Any]:
+    """A row for a list: its text no longer than is shown, with how many ``characters`` it has."""
     text = row.get("text")
     if text is None or len(text) <= SHOWN_CHARACTERS:
         return row

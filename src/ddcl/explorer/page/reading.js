@@ -84,7 +84,8 @@ const weighLater = debounced((text) => {
 
 async function weigh(text) {
   try {
-    words = await newest("words", "api/words", { text });
+    const distances = state.answer.squared_distances;
+    words = await newest("words", "api/words", { text, prototype: distances.indexOf(Math.min(...distances)) });
     show();
   } catch (error) {
     if (!(error instanceof TakenBack)) complain(error.message);
