@@ -115,7 +115,8 @@ def test_the_folders_are_told_with_what_is_in_them(shown, tmp_path):
     assert "sst2 (train)" in data
     assert "mine (train)" in data
     absent = data.split("not found", 1)[1]
-    assert all(name in absent for name in SETS if name not in ("sst2", "digits"))
+    assert all(name in absent for name in SETS if name not in ("sst2", "digits", "banking77"))
+    assert "banking77 (train/test) in ddcl" in data
     assert "ucs_satellites: to be put into the folder by hand" in absent
     assert "small, 24 dimensions, 2 MB, from the data folder" in one_line(section(text, "Encoders"))
     assert "5 kB in 1 files" in section(text, "Cache")

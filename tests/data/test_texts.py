@@ -8,6 +8,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from ddcl.data import SETS, MissingDataError, available, load_texts
+from ddcl.data.folder import SHIPPED
 
 parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow (the extra ddcl[text])")
 
@@ -83,19 +84,16 @@ def test_imdb_from_the_hub_has_the_long_names_of_its_classes(monkeypatch):
     assert load_texts("imdb") == (["good ", "bad"], [1, 0], ["negative", "positive"])
 
 
-def test_banking77_is_counted_as_in_the_folder_whichever_edition_the_hub_has(monkeypatch):
-    folded = sorted(SETS["banking77"].classes, key=str.lower)  # PolyAI's order
-    assert folded.index("Refund_not_showing_up") > 0
-    rows = Rows({"text": ["where is it", "hi"], "label": [folded.index("Refund_not_showing_up"), 0]}, classes=folded)
-    fake_hub(monkeypatch, {("PolyAI/banking77", "train"): rows})
-    assert load_texts("banking77").labels == [0, 1]
-
-    rows = Rows({"text": ["where is it", "hi"], "label": [9, 5], "label_text": ["refund_not_showing_up", "age_limit"]})
-    asked = fake_hub(monkeypatch, {("mteb/banking77", "test"): rows})
+def test_banking77_comes_with_the_package_unless_the_folder_has_another(tmp_path, monkeypatch):
+    monkeypatch.delenv("DDCL_DATA", raising=False)
     found = load_texts("banking77", "test")
-    assert found.labels == [0, 2]
-    assert found.names[2] == "age_limit"
-    assert asked == [("PolyAI/banking77", "test"), ("mteb/banking77", "test")]
+    assert (len(found.texts), found.names[found.labels[0]]) == (3080, "card_arrival")
+    assert ("banking77", "ddcl", ("train", "test")) in available()
+    assert "CC BY 4.0" in (SHIPPED / "banking77" / "ATTRIBUTION.md").read_text(encoding="utf-8")
+    write_set(tmp_path / "banking77", ["where is it"], [2], ["age_limit"])
+    monkeypatch.setenv("DDCL_DATA", str(tmp_path))
+    assert load_texts("banking77").texts == ["where is it"]
+    assert ("banking77", str(tmp_path), ("train", "test")) in available()
 
 
 def test_twenty_newsgroups_from_scikit_learn_are_whole_messages_in_the_order_of_their_files(monkeypatch):
@@ -134,9 +132,9 @@ def test_without_folder_and_package_one_sentence_says_what_to_do(monkeypatch):
     monkeypatch.delenv("DDCL_DATA", raising=False)
     monkeypatch.setitem(sys.modules, "datasets", None)  # as if it were not installed
     with pytest.raises(MissingDataError) as caught:
-        load_texts("banking77")
+        load_texts("sst2")
     said = str(caught.value)
-    for part in ("train split of banking77", "DDCL_DATA", "banking77/train.parquet", "text, label, name"):
+    for part in ("train split of sst2", "DDCL_DATA", "sst2/train.parquet", "text, label, name"):
         assert part in said
     assert "`pip install datasets`" in said
     assert "\n" not in said

@@ -31,6 +31,7 @@ examples:
   ddcl fit messages.csv                                     everything guessed
   ddcl fit messages.csv --text body --prototypes 40 --out runs/messages
   ddcl fit tickets.parquet --labels team                    with a head, tested on a tenth of the rows
+  ddcl fit messages.csv --levels 40 12 4                    prototypes of prototypes, three levels
   ddcl fit vectors.npy --prototypes 100 --device cuda
 
 exit status: 0 done, 1 failed or interrupted, 2 something in the request or the data must be put right
@@ -58,6 +59,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how many, or auto (the default): the number whose plateau in the phase diagram is the longest for its "
         "size, up to 32; with --labels two for each class",
     )
+    parser.add_argument(
+        "--levels",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help="a hierarchy: how many levels (each a quarter of the one below), or the prototypes of each, finest first",
+    )
     parser.add_argument("--epochs", type=int, metavar="N", help="50, fewer for many rows")
     parser.add_argument("--seed", type=int, metavar="N", help="of all that is random (0)")
     parser.add_argument("--device", default="cpu", help="cpu (the default), cuda, cuda:1, mps")
@@ -77,6 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
         labels=arguments.labels,
         encoder=arguments.encoder,
         prototypes=arguments.prototypes,
+        levels=None if arguments.levels is None else tuple(arguments.levels),
         epochs=arguments.epochs,
         seed=arguments.seed,
         device=arguments.device,
@@ -112,6 +121,11 @@ def summary(folder: RunFolder) -> str:
         f"{settings.rows} rows, mean squared distance to the nearest prototype {_short(result['distortion'])}, "
         f"mean share of it {result['confidence']:.0%} (read at {_short(relative)} T_c)",
     ]
+    for number, level in enumerate(result.get("levels") or [], start=1):
+        lines.append(
+            f"level {number}: {level['metrics']['distinct']:.0f} of {level['prototypes']} prototypes stand apart, "
+            f"{level['metrics']['usage']:.0%} in use (read at {_short(level['relative_temperature'])} T_c)"
+        )
     if result["accuracy"] is not None:
         lines.append(_compared(result["accuracy"]))
     lines += ["", "largest prototypes:", *_largest(result["sizes"], settings.rows)]
@@ -141,7 +155,7 @@ def _largest(sizes: Sequence[int], rows: int) -> list[str]:
 
 
 class _Live:
-    """A bar over the epochs with the figures of the last one."""
+    """A bar over the epochs with the figures of the last one, for one bank after the other."""
 
     def __init__(self) -> None:
         self.bar: ProgressBar | None = None
@@ -151,10 +165,13 @@ class _Live:
             self.bar = ProgressBar(progress.epochs, "epochs", sys.stderr)
         self.bar.note = live_note(figures)
         self.bar(progress.epoch, progress.epochs)
+        if progress.epoch == progress.epochs:
+            self.close()
 
     def close(self) -> None:
         if self.bar is not None:
             self.bar.close()
+            self.bar = None
 
 
 def live_note(figures: dict[str, float]) -> str:

@@ -10,6 +10,8 @@ from typing import NamedTuple
 from ddcl.data.catalogue import SETS, DataSet
 
 FOLDER_VARIABLE = "DDCL_DATA"
+SHIPPED = Path(__file__).parent
+"""Where the sets lie that come with this package."""
 
 
 class MissingDataError(FileNotFoundError):
@@ -33,8 +35,12 @@ def data_folder() -> Path | None:
 
 
 def find_files(known: DataSet, split: str) -> list[Path] | None:
-    """The files of a split in the data folder, or None unless all are there."""
-    folder = data_folder()
+    """The files of a split in the data folder, or else in this package; None unless all are there."""
+    found = _files_in(data_folder(), known, split)
+    return _files_in(SHIPPED, known, split) if found is None and known.shipped else found
+
+
+def _files_in(folder: Path | None, known: DataSet, split: str) -> list[Path] | None:
     if folder is None:
         return None
     paths = [folder / name for name in known.files(split)]
@@ -72,6 +78,8 @@ def available() -> list[Available]:
     for known in SETS.values():
         splits = tuple(split for split in known.splits if find_files(known, split) is not None)
         where = str(data_folder()) if splits else None
+        if known.shipped and all(_files_in(data_folder(), known, split) is None for split in splits):
+            where = "ddcl"
         if known.name == "digits" and not splits and find_spec("sklearn") is not None:
             where, splits = "scikit-learn", known.splits
         found.append(Available(known.name, where, splits))

@@ -57,19 +57,17 @@ def _label_names(rows: Any, home: Home) -> list[str]:
     known = getattr(rows.features[home.label], "names", None)
     if known is not None:
         return [known[label] for label in rows[home.label]]
-    if f"{home.label}_text" in rows.features:
-        return list(rows[f"{home.label}_text"])
     raise ValueError(f"its labels have no names (columns {', '.join(rows.features)})")
 
 
 def _counted(known: DataSet, home: Home, names: Iterable[str]) -> list[int]:
-    """Names to numbers in the catalogue's order; editions spell them with other capitals."""
-    number = {name.lower(): label for label, name in enumerate(known.classes)}
+    """Names to numbers in the catalogue's order."""
+    number = {name: label for label, name in enumerate(known.classes)}
     found = [home.classes.get(name, name) for name in names]
-    strange = next((name for name in found if name.lower() not in number), None)
+    strange = next((name for name in found if name not in number), None)
     if strange is not None:
         raise ValueError(f"{strange!r} is none of the classes of {known.name}")
-    return [number[name.lower()] for name in found]
+    return [number[name] for name in found]
 
 
 def _offline() -> bool:

@@ -22,8 +22,9 @@ def load_texts(name: str, split: str = "train") -> TextSet:
     """A text set by name: 20newsgroups, sst2, imdb, banking77, or one of your own.
 
     The data folder (``DDCL_DATA``) is looked into first: ``NAME/SPLIT.parquet`` with the columns ``text``, ``label``
-    (from 0) and ``name``, which is all it takes for a set of your own. A known set that is not there comes from its
-    public home, where the package that fetches it is installed and the network can be reached.
+    (from 0) and ``name``, which is all it takes for a set of your own. banking77 comes with this package. Another known
+    set that is not there comes from its public home, where the package that fetches it is installed and the network can
+    be reached.
 
     Args:
         name: of the set.

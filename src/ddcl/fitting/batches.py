@@ -39,11 +39,15 @@ class Rows:
         found = torch.from_numpy(np.array(self.array[rows], dtype=np.float32))
         return F.normalize(found, dim=-1) if self.normalise else found
 
-    def sample(self, size: int, seed: int, chosen: np.ndarray | None = None) -> Tensor:
-        """An even draw without replacement from all rows or those chosen, the same for the same seed."""
+    def draw(self, size: int, seed: int, chosen: np.ndarray | None = None) -> np.ndarray:
+        """Numbers of rows, rising: an even draw without replacement from all or those chosen, the same for a seed."""
         available = len(self) if chosen is None else len(chosen)
         drawn = torch.randperm(available, generator=torch.Generator().manual_seed(seed))[:size].sort().values.numpy()
-        return self.at(drawn if chosen is None else chosen[drawn])
+        return drawn if chosen is None else chosen[drawn]
+
+    def sample(self, size: int, seed: int, chosen: np.ndarray | None = None) -> Tensor:
+        """The rows of such a draw."""
+        return self.at(self.draw(size, seed, chosen))
 
     def in_order(self, size: int = 8192) -> Iterator[Tensor]:
         """All rows, in pieces."""

@@ -18,9 +18,10 @@ from ddcl.explain.outputs import Explanation, Vocabulary
 from ddcl.fitting.errors import BadInputError
 from ddcl.fitting.explaining import Explainer
 from ddcl.fitting.folder import RunFolder, finished_run
+from ddcl.fitting.levels import climb, parents_of
 from ddcl.fitting.mixtures import class_logits
 from ddcl.fitting.settings import Settings
-from ddcl.fitting.training import bank_of, make_model, mixture
+from ddcl.fitting.training import bank_of, make_model
 from ddcl.nn import PrototypeBank, PrototypeReadout
 from ddcl.shapes import Float
 
@@ -38,6 +39,7 @@ class Fitted:
         config: what config.json holds.
         settings: the settings of the run.
         model: a :class:`ddcl.PrototypeBank`, or with a head a :class:`ddcl.PrototypeReadout`, in evaluation mode.
+        levels: the bank of each level, finest first; one where the run has no hierarchy.
     """
 
     def __init__(self, folder: RunFolder, device: torch.device | str = "cpu") -> None:
@@ -47,10 +49,22 @@ class Fitted:
         self.device = torch.device(device)
         self.model = make_model(self.settings)
         state = folder.read_model()
+        above = {name: state.pop(name) for name in list(state) if name.startswith("levels.")}
         if isinstance(self.model, PrototypeBank):
             state = {name.removeprefix("bank."): tensor for name, tensor in state.items()}
         self.model.load_state_dict(state)
         self.model.to(self.device).eval().requires_grad_(False)
+        self.levels = (bank_of(self.model), *self._above(above))
+
+    def _above(self, state: dict[str, Tensor]) -> list[PrototypeBank]:
+        """The banks of the levels above the first."""
+        found = []
+        for level, size in enumerate((self.settings.levels or ())[1:], start=1):
+            bank = PrototypeBank(size, self.settings.dim, temperature=float(state[f"levels.{level}.temperature"]))
+            bank.move_to(state[f"levels.{level}.prototypes"][None])
+            bank.initialised.fill_(True)
+            found.append(bank.to(self.device).eval().requires_grad_(False))
+        return found
 
     @property
     def prototypes(self) -> Float[Tensor, "K m"]:
@@ -66,6 +80,11 @@ class Fitted:
     def classes(self) -> tuple[str, ...] | None:
         """What the head tells apart; None without a head."""
         return self.settings.classes
+
+    @property
+    def parents(self) -> list[list[int]]:
+        """For each level but the last, the prototype of the next that has the largest share in each of its own."""
+        return parents_of(self.levels)
 
     @property
     def names(self) -> list[str | None]:
@@ -117,9 +136,17 @@ class Fitted:
             self.device
         )
 
-    def mixture(self, inputs: Inputs) -> Float[Tensor, "N K"]:
-        """The share of every prototype in each input; rows sum to 1."""
-        return mixture(self.model, self.embeddings(inputs))
+    def mixture(self, inputs: Inputs, level: int = 0) -> Float[Tensor, "N K"]:
+        """The share of every prototype in each input; rows sum to 1.
+
+        Args:
+            inputs: what to read.
+            level: 0 for the bank itself; 1 for the level above it, which reads the soft centroids from below; and on.
+        """
+        if not 0 <= level < len(self.levels):
+            raise BadInputError(f"level: got {level}, expected a number from 0 to {len(self.levels) - 1}")
+        *_, shares = climb(self.levels[: level + 1], self.embeddings(inputs))
+        return shares
 
     def transform(self, inputs: Inputs) -> Float[Tensor, "N m"]:
         """The soft centroid of each input: its mixture of prototypes, as a vector."""

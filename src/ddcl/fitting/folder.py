@@ -28,6 +28,7 @@ from ddcl.version import __version__
 
 CONFIG, MODEL, CHECKPOINT, METRICS = "config.json", "model.safetensors", "checkpoint.pt", "metrics.jsonl"
 ASSIGNMENTS, INPUTS, EMBEDDINGS, NAMES = "assignments.parquet", "inputs.parquet", "embeddings.npy", "names.json"
+MAP, PHASES, COMPARISON = "map.json", "phases.json", "comparison.json"
 KEPT_TEXT, KEPT_EMBEDDINGS = 2**28, 2**29
 """Bytes of texts and of their embeddings up to which a copy is kept in the folder."""
 
@@ -173,6 +174,24 @@ class RunFolder:
             file.write(
                 json.dumps({str(number): names[number] for number in sorted(names)}, ensure_ascii=False).encode()
             )
+
+    def phases(self) -> dict[str, Any] | None:
+        """Which prototypes merge at which temperature; None if nobody has asked yet (:func:`phases_of` makes it)."""
+        return self.read_json(PHASES)
+
+    def map(self) -> dict[str, Any] | None:
+        """Rows and prototypes in two dimensions; None if nobody has asked yet (:func:`map_of` makes it)."""
+        return self.read_json(MAP)
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        """What a file of the folder holds; None if it is not there."""
+        path = self.path / name
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+    def write_json(self, name: str, found: Mapping[str, Any]) -> None:
+        """A file that is drawn or told from, and can be made again."""
+        with whole_file(self.path / name) as file:
+            file.write(json.dumps(_finite(found), ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
 
     def _write_config(self, config: Mapping[str, Any]) -> None:
         with whole_file(self.path / CONFIG) as file:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ddcl.fitting.batches import Rows
-from ddcl.fitting.training import Model, bank_of, mixture
-from ddcl.nn import PrototypeReadout
+from ddcl.fitting.levels import climb
+from ddcl.fitting.training import Model, bank_of
+from ddcl.nn import PrototypeBank, PrototypeReadout
 from ddcl.shapes import Float
 
 LEADING = 3
@@ -34,6 +35,8 @@ class Assigned(NamedTuple):
     """(n,), class numbers, where there is a head."""
     squared_distance: Tensor
     """(n,), to the nearest prototype."""
+    path: Tensor
+    """(n, L), the nearest prototype at each level, finest first; above the first, to the soft centroid from below."""
 
 
 @torch.no_grad()
@@ -45,11 +48,11 @@ def class_logits(model: PrototypeReadout, shares: Float[Tensor, "n K"]) -> Float
 
 
 @torch.no_grad()
-def assign(model: Model, rows: Rows) -> Iterator[Assigned]:
-    """All rows, in order, in pieces."""
+def assign(model: Model, above: Sequence[PrototypeBank], rows: Rows) -> Iterator[Assigned]:
+    """All rows, in order, in pieces; ``above`` are the banks of the levels above the model's own."""
     bank = bank_of(model)
     for z in rows.in_order():
-        shares = mixture(model, z)
+        shares, *further = climb([bank, *above], z)
         weights, prototypes = shares.topk(min(LEADING, shares.shape[1]), dim=-1)
         nearest = bank.prototypes[0][prototypes[:, 0]]
         yield Assigned(
@@ -60,4 +63,5 @@ def assign(model: Model, rows: Rows) -> Iterator[Assigned]:
             weights=weights,
             predicted=class_logits(model, shares).argmax(-1) if isinstance(model, PrototypeReadout) else None,
             squared_distance=(z.to(nearest.device) - nearest).square().sum(-1),
+            path=torch.stack([prototypes[:, 0], *(one.argmax(-1) for one in further)], dim=-1),
         )

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ddcl.fitting.banks import TrainedBank
 from ddcl.fitting.batches import Rows
 from ddcl.fitting.classifying import accuracies
 from ddcl.fitting.folder import ASSIGNMENTS, INPUTS, KEPT_EMBEDDINGS, KEPT_TEXT, RunFolder
 from ddcl.fitting.formats import parquet_packages
+from ddcl.fitting.levels import parents_of
 from ddcl.fitting.mixtures import assign
 from ddcl.fitting.settings import Settings
 from ddcl.fitting.tables import Table
-from ddcl.fitting.training import Classes, Model, Trained
+from ddcl.fitting.training import Classes, Trained, bank_of
 from ddcl.nn import PrototypeBank
 
 PIECE = 4096
@@ -34,12 +36,15 @@ def write_results(
     began: float,
 ) -> None:
     """All that a finished run holds; the configuration last. The fit began at ``began`` by the monotonic clock."""
-    model, last, reading = trained
+    model, last, reading, above = trained
     state = model.state_dict()
-    folder.write_model({f"bank.{name}": t for name, t in state.items()} if isinstance(model, PrototypeBank) else state)
-    tally = _Tally(folder.settings.prototypes)
+    named = {f"bank.{name}": t for name, t in state.items()} if isinstance(model, PrototypeBank) else state
+    for level, (bank, _, _) in enumerate(above, start=1):
+        named |= {f"levels.{level}.prototypes": bank.prototypes[0], f"levels.{level}.temperature": bank.temperature}
+    folder.write_model(named)
+    tally = _Tally([folder.settings.prototypes, *(one.bank.num_prototypes for one in above)])
     schema = _schema(assignment_fields(folder.settings))
-    folder.write_table(ASSIGNMENTS, _assignments(folder.settings, model, rows, table, classes, tally), schema)
+    folder.write_table(ASSIGNMENTS, _assignments(folder.settings, trained, rows, table, classes, tally), schema)
     if table.texts is not None:
         _keep_inputs(folder, table, rows)
     compared = None
@@ -47,11 +52,18 @@ def write_results(
         compared = accuracies(rows, classes, torch.cat(tally.predicted), folder.settings.seed)
     folder.finish(
         {
-            "healthy": not last.troubles,
-            "troubles": list(last.troubles),
+            "healthy": not (last.troubles or any(one.last.troubles for one in above)),
+            "troubles": [
+                *last.troubles,
+                *(f"level {level}: {said}" for level, one in enumerate(above, 1) for said in one.last.troubles),
+            ],
             "metrics": dict(last.metrics),
             "reading": reading._asdict(),
-            "sizes": tally.sizes.tolist(),
+            "sizes": tally.sizes[0].tolist(),
+            "levels": None if folder.settings.levels is None else list(map(_level, above, tally.sizes[1:])),
+            "parents": None
+            if folder.settings.levels is None
+            else parents_of([bank_of(model), *(one.bank for one in above)]),
             "distortion": tally.distortion / len(rows),
             "confidence": tally.confidence / len(rows),
             "entropy": tally.entropy / len(rows),
@@ -65,10 +77,25 @@ def write_results(
 class _Tally:
     """Sums over all rows, while they pass by."""
 
-    def __init__(self, prototypes: int) -> None:
-        self.sizes = torch.zeros(prototypes, dtype=torch.long)
+    def __init__(self, levels: Sequence[int]) -> None:
+        self.sizes = [torch.zeros(prototypes, dtype=torch.long) for prototypes in levels]
         self.distortion = self.confidence = self.entropy = 0.0
         self.predicted: list[Tensor] | None = None
+
+
+def _level(trained: TrainedBank, sizes: Tensor) -> dict[str, Any]:
+    """The figures of a level above the first."""
+    reading = trained.reading
+    return {
+        "prototypes": trained.bank.num_prototypes,
+        "sizes": sizes.tolist(),
+        "healthy": not trained.last.troubles,
+        "troubles": list(trained.last.troubles),
+        "metrics": dict(trained.last.metrics),
+        "temperature": reading.temperature,
+        "relative_temperature": reading.temperature / reading.critical,
+        "reading": reading._asdict(),
+    }
 
 
 def assignment_fields(settings: Settings) -> dict[str, str]:
@@ -82,6 +109,7 @@ def assignment_fields(settings: Settings) -> dict[str, str]:
         "prototypes": "list<int32>",
         "weights": "list<float32>",
     }
+    fields |= {f"level_{level}": "int32" for level in range(1, len(settings.levels or ()))}
     with_head = {"label": "string", "predicted": "string", "held_out": "bool"}
     return fields | (with_head if settings.classes is not None else {})
 
@@ -98,17 +126,18 @@ def _schema(fields: Mapping[str, str]) -> Any:
 
 
 def _assignments(
-    settings: Settings, model: Model, rows: Rows, table: Table, classes: Classes | None, tally: _Tally
+    settings: Settings, trained: Trained, rows: Rows, table: Table, classes: Classes | None, tally: _Tally
 ) -> Iterator[dict[str, Any]]:
     start = 0
     held = np.zeros(len(rows), dtype=bool)
     if classes is not None:
         held[classes.held_out] = True
         tally.predicted = []
-    for found in assign(model, rows):
+    for found in assign(trained.model, [one.bank for one in trained.above], rows):
         found = found._replace(**{k: v.cpu() for k, v in found._asdict().items() if v is not None})
         stop = start + len(found.prototype)
-        tally.sizes += torch.bincount(found.prototype, minlength=settings.prototypes)
+        for sizes, numbers in zip(tally.sizes, found.path.unbind(-1), strict=True):
+            sizes += torch.bincount(numbers, minlength=len(sizes))
         tally.distortion += float(found.squared_distance.sum(dtype=torch.float64))
         tally.confidence += float(found.confidence.sum(dtype=torch.float64))
         tally.entropy += float(found.entropy.sum(dtype=torch.float64))
@@ -120,6 +149,7 @@ def _assignments(
             "entropy": found.entropy.numpy(),
             "prototypes": _lists(found.prototypes.int()),
             "weights": _lists(found.weights),
+            **{f"level_{level}": found.path[:, level].int().numpy() for level in range(1, len(tally.sizes))},
         }
         if settings.classes is not None and table.labels is not None and found.predicted is not None:
             assert tally.predicted is not None, "begun above"

@@ -12,14 +12,17 @@ import torch
 
 from ddcl.data import embed, load_encoder
 from ddcl.data.encoders import DEFAULT_ENCODER, Encoder
+from ddcl.fitting.banks import Watch
 from ddcl.fitting.batches import Rows
+from ddcl.fitting.charts import write_charts
 from ddcl.fitting.errors import BadInputError
 from ddcl.fitting.folder import RunFolder, open_run
+from ddcl.fitting.levels import check_levels, levels_above
 from ddcl.fitting.results import write_results
 from ddcl.fitting.settings import Settings, usual_effort
 from ddcl.fitting.sizes import SAMPLE, choose_size
 from ddcl.fitting.tables import Table, digest_of, read_table
-from ddcl.fitting.training import Watch, split_classes, train
+from ddcl.fitting.training import split_classes, train
 from ddcl.training.checkpoint import load_checkpoint
 from ddcl.training.progress import Progress
 
@@ -41,6 +44,8 @@ class Request:
     labels: str | None = None
     encoder: str | None = None
     prototypes: Prototypes | None = None
+    levels: tuple[int, ...] | None = None
+    """How many levels, one number; or the prototypes of each, finest first."""
     epochs: int | None = None
     seed: int | None = None
     device: str = "cpu"
@@ -65,7 +70,7 @@ class Telling:
     say: Callable[[str], None]
     """Of a guess or choice, in a sentence."""
     watch: Watch
-    """Of an epoch's end."""
+    """Of an epoch's end, of the bank and of each level above it."""
     embedding: bool = False
     """Whether to show a bar while texts are embedded."""
 
@@ -103,11 +108,17 @@ def fit(request: Request, telling: Telling) -> RunFolder:
             checkpoint=folder.checkpoint,
             resume=earlier is not None,
             watch=_Recorder(folder, telling.watch),
+            watch_above=telling.watch,
+            say=telling.say,
         )
         write_results(folder, trained, table, rows, classes, began=began)
     except BaseException:  # an interruption too: nothing that is half done may look whole
         folder.stop()
         raise
+    try:
+        write_charts(folder, rows)
+    except (OSError, RuntimeError) as error:  # the run is whole without them
+        telling.say(f"what the run is drawn from could not be written ({error})")
     return folder
 
 
@@ -119,6 +130,11 @@ def _check(request: Request) -> None:
         raise BadInputError(f"--prototypes: got {request.prototypes!r}, expected a number or auto")
     if isinstance(request.prototypes, int) and request.prototypes < 2:
         raise BadInputError(f"--prototypes: got {request.prototypes}, expected at least 2")
+    if request.levels is not None:
+        check_levels(request.levels)
+        finest = request.levels[0] if len(request.levels) > 1 else request.prototypes
+        if request.prototypes not in (None, finest):
+            raise BadInputError(f"--prototypes: got {request.prototypes}, expected {finest}, the first of the --levels")
     if request.epochs is not None and request.epochs < 1:
         raise BadInputError(f"--epochs: got {request.epochs}, expected at least 1")
     try:
@@ -130,8 +146,12 @@ def _check(request: Request) -> None:
 def _check_size(request: Request, table: Table) -> None:
     if len(table) < 2:
         raise BadInputError(f"{table.path}: it holds one row; expected at least two")
-    if isinstance(request.prototypes, int) and request.prototypes > len(table):
-        raise BadInputError(f"--prototypes: got {request.prototypes} for {len(table)} rows, expected at most as many")
+    asked = [("--prototypes", request.prototypes)]
+    if request.levels is not None and len(request.levels) > 1:
+        asked.insert(0, ("--levels", request.levels[0]))
+    for option, number in asked:
+        if isinstance(number, int) and number > len(table):
+            raise BadInputError(f"{option}: got {number} for {len(table)} rows, expected at most as many")
 
 
 def _encoder(request: Request, table: Table) -> Encoder | None:
@@ -172,6 +192,7 @@ def _settings(
         classes = tuple(sorted({label for label in table.labels if label is not None}))
     prototypes, reason = _prototypes(request, rows, classes, telling, earlier)
     telling.say(f"prototypes: {prototypes} ({reason})")
+    levels = _levels(request, prototypes, telling, earlier)
     return Settings(
         source=str(table.path.resolve()),
         digest=digest_of(table.path),
@@ -187,6 +208,7 @@ def _settings(
         normalise=encoder is not None,
         prototypes=prototypes,
         prototypes_reason=reason,
+        levels=levels,
         **asdict(usual_effort(len(rows), prototypes, request.epochs)),
         seed=request.seed or 0,
         device=request.device,
@@ -197,6 +219,8 @@ def _settings(
 def _prototypes(
     request: Request, rows: Rows, classes: tuple[str, ...] | None, telling: Telling, earlier: RunFolder | None
 ) -> tuple[int, str]:
+    if request.levels is not None and len(request.levels) > 1:
+        return request.levels[0], AS_GIVEN
     if isinstance(request.prototypes, int):
         return request.prototypes, AS_GIVEN
     if earlier is not None and (request.prototypes is None or earlier.settings.prototypes_reason != AS_GIVEN):
@@ -207,6 +231,18 @@ def _prototypes(
     telling.say(f"choosing the number of prototypes by the phase diagram of {min(SAMPLE, len(rows))} rows")
     size = choose_size(rows.sample(SAMPLE, request.seed or 0), request.seed or 0)
     return size.prototypes, f"auto: {size.reason}"
+
+
+def _levels(request: Request, prototypes: int, telling: Telling, earlier: RunFolder | None) -> tuple[int, ...] | None:
+    if request.levels is None:
+        return None if earlier is None else earlier.settings.levels
+    if len(request.levels) > 1:
+        return request.levels
+    wanted = request.levels[0]
+    found = levels_above(prototypes, wanted)
+    fewer = f", and none above 2, so {len(found)} levels instead of {wanted}" if len(found) < wanted else ""
+    telling.say(f"levels: {' '.join(map(str, found))} (each a quarter of the one below{fewer})")
+    return found
 
 
 def _going_on(earlier: RunFolder, settings: Settings) -> RunFolder:

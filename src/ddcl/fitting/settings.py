@@ -11,6 +11,8 @@ from ddcl.fitting.tables import Kind
 
 FORMAT = 1
 """Of the run folder; changes when a program that reads one would have to."""
+LATER: Mapping[str, Any] = {"levels": None}
+"""Settings that came after the first runs of this format, and what those did."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ class Settings(Effort):
     prototypes: int
     prototypes_reason: str
     """How the number came about: "as given", or the criterion it was chosen by."""
+    levels: tuple[int, ...] | None
+    """Prototypes at each level of a hierarchy, finest first, the first of them ``prototypes``; None: one bank."""
     seed: int
     device: str
     held_out: float
@@ -66,19 +70,19 @@ class Settings(Effort):
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
-        found = asdict(self)
-        return found | {"classes": None if self.classes is None else list(self.classes)}
+        return {name: list(one) if isinstance(one, tuple) else one for name, one in asdict(self).items()}
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Settings:
         """From what :meth:`as_json` gave; keys of no meaning here are an error, as they would be lost."""
+        found = {**LATER, **found}
         known = {field.name for field in fields(cls)}
         if set(found) != known:
             raise BadInputError(
                 f"settings: {sorted(set(found) ^ known)} are missing or unknown to this version of ddcl"
             )
-        classes = None if found["classes"] is None else tuple(found["classes"])
-        return cls(**{**found, "classes": classes})
+        values: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in found.items()}
+        return cls(**values)
 
     def differences(self, other: Settings) -> list[str]:
         """What another run does otherwise, in words; where it runs does not count."""

@@ -1,8 +1,7 @@
-"""Embeddings to a trained bank, or with labels to a bank and a head."""
+"""Embeddings to a trained bank, with labels to a bank and a head, with levels to banks on top of it."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Union
@@ -11,28 +10,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ddcl.fitting.batches import Rows, ShuffledBatches
-from ddcl.fitting.errors import BadInputError
+from ddcl.fitting.banks import TrainedBank, Watch, shares_in, train_bank
+from ddcl.fitting.batches import Rows
 from ddcl.fitting.head import HEAD_ROWS, fit_head
-from ddcl.fitting.reading import Reading, reading_temperature
+from ddcl.fitting.levels import train_upper_levels
+from ddcl.fitting.reading import Reading
 from ddcl.fitting.settings import Settings
-from ddcl.functional import assignments, distinct_prototypes, kmeans
 from ddcl.nn import PrototypeBank, PrototypeReadout
 from ddcl.shapes import Float
-from ddcl.training import CollapseWarning, Recipe, Trainer
 from ddcl.training.progress import Progress
 
-READING_ROWS = 4096
-"""Rows that the temperature of the reading is chosen by."""
-LOOKS = 5
-"""Exact measurements over a run; each costs more than an epoch."""
 PIECE = 8192
 UNLABELLED = -100
 """The class number of rows without a label."""
 
 Model = Union[PrototypeBank, PrototypeReadout]
-Watch = Callable[[Progress, dict[str, float]], None]
-"""Called after every epoch with where the run stands and the means over the epoch's steps."""
 
 
 class Trained(NamedTuple):
@@ -41,6 +33,8 @@ class Trained(NamedTuple):
     model: Model
     last: Progress
     reading: Reading
+    above: list[TrainedBank]
+    """Of the levels above the first, finest first."""
 
 
 class Classes(NamedTuple):
@@ -93,59 +87,26 @@ def train(
     checkpoint: Path,
     resume: bool,
     watch: Watch,
+    watch_above: Watch,
+    say: Callable[[str], None],
 ) -> Trained:
-    """Start a bank from a sample of the rows, train it by the default recipe, choose how warm it is read; then a head.
+    """A bank, with labels a head on it, and the levels above it; rows that are held out have no part in any of it.
 
-    Rows that are held out have no part in any of it.
+    Args:
+        rows: what is fitted.
+        settings: of the run.
+        classes: what a head learns from; None: no head.
+        checkpoint: of the first bank. What comes after it is short, and the same again when it is done again.
+        resume: go on from that file if it is there.
+        watch: told of each epoch of the first bank.
+        watch_above: told of each epoch of the levels above.
+        say: told when a level begins.
     """
     chosen = None if classes is None else np.setdiff1d(np.arange(len(rows)), classes.held_out)
-    sample = rows.sample(settings.rows_started, settings.seed, chosen).to(settings.device)
-    with torch.random.fork_rng(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", CollapseWarning)  # what it says is in the progress too
-        torch.manual_seed(settings.seed)
-        bank = PrototypeBank(settings.prototypes, settings.dim, device=settings.device)
-        if not (resume and checkpoint.exists()):
-            _start(bank, sample, settings)
-        sizes = (settings.rows_per_epoch, settings.rows_measured)
-        batches, measured = (ShuffledBatches(rows, settings.batch_size, size, chosen=chosen) for size in sizes)
-        trainer = Trainer(
-            bank,
-            Recipe(epochs=settings.epochs, init=None, seed=settings.seed),
-            measure_every=max(1, settings.epochs // LOOKS),
-            callback=lambda progress: watch(progress, _figures(trainer, bank)),
-        )
-        history = trainer.fit(batches, measured=measured, checkpoint=checkpoint, resume=resume)
-    some = rows.sample(READING_ROWS, settings.seed, chosen).to(settings.device)
-    reading = reading_temperature(some, bank.prototypes[0].detach())
-    bank.set_temperature(reading.temperature)
-    model = bank if classes is None else _with_head(bank, rows, settings, classes)
-    return Trained(model.eval(), history[-1], reading)
-
-
-@torch.no_grad()
-def _start(bank: PrototypeBank, sample: Tensor, settings: Settings) -> None:
-    """Prototypes to where k-means finds the cells of a sample."""
-    if len(sample) < settings.prototypes:
-        raise BadInputError(
-            f"{len(sample)} rows are left to learn from, fewer than the {settings.prototypes} prototypes"
-        )
-    if not bool((sample != sample[0]).any()):
-        raise BadInputError("all rows are the same, so there is nothing to tell apart")
-    random = torch.Generator().manual_seed(settings.seed)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", message="z has only")
-        try:
-            found = kmeans(
-                sample,
-                settings.prototypes,
-                restarts=settings.restarts,
-                iterations=settings.start_steps,
-                generator=random,
-            )
-        except UserWarning as few:
-            raise BadInputError(f"the data have {str(few).removeprefix('z has ')}; ask for fewer prototypes") from few
-    bank.move_to(found.centers[None])
-    bank.initialised.fill_(True)
+    first = train_bank(rows, settings, chosen, watch=watch, checkpoint=checkpoint, resume=resume)
+    model = first.bank if classes is None else _with_head(first.bank, rows, settings, classes)
+    above = train_upper_levels(first.bank, rows, settings, chosen, watch=watch_above, say=say)
+    return Trained(model.eval(), first.last, first.reading, above)
 
 
 def _with_head(bank: PrototypeBank, rows: Rows, settings: Settings, classes: Classes) -> PrototypeReadout:
@@ -162,15 +123,6 @@ def _with_head(bank: PrototypeBank, rows: Rows, settings: Settings, classes: Cla
     return model
 
 
-@torch.no_grad()
 def mixture(model: Model, z: Float[Tensor, "n m"]) -> Float[Tensor, "n K"]:
     """The share of every prototype in each row."""
-    bank = bank_of(model)
-    return assignments(z.to(bank.prototypes.device), bank.prototypes[0], bank.temperature[0])
-
-
-def _figures(trainer: Trainer, bank: PrototypeBank) -> dict[str, float]:
-    """Means over the epoch's steps, which cost nothing more, and how many prototypes stand apart."""
-    figures = trainer.monitor.read()
-    figures["distinct"] = float(distinct_prototypes(bank.prototypes[0].detach(), figures["trace"]))
-    return figures
+    return shares_in(bank_of(model), z)
