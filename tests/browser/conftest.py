@@ -77,9 +77,7 @@ def open_page(browser: Any, complaints: list[str]) -> Iterator[Callable[..., Any
     """
     contexts = []
 
-    def opened(
-        where: str | Path, *, size: tuple[int, int] = WIDE, dark: bool = False, javascript: bool = True
-    ) -> Any:
+    def opened(where: str | Path, *, size: tuple[int, int] = WIDE, dark: bool = False, javascript: bool = True) -> Any:
         context = browser.new_context(
             viewport={"width": size[0], "height": size[1]},
             color_scheme="dark" if dark else "light",

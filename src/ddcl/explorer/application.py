@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +21,10 @@ from starlette.staticfiles import StaticFiles
 from ddcl.explorer.explored import ExploredRun
 from ddcl.explorer.guards import Guard, RefusedError, body_of
 from ddcl.explorer.questions import integer, paging, question
+from ddcl.explorer.turns import Turns
 from ddcl.fitting import BadInputError
 
 PAGE = Path(__file__).parent / "page"
-GIVEN_UP = 499
-"""The status, which nobody reads, of a request that was taken back before its turn."""
 
 
 def application(run: ExploredRun) -> Starlette:
@@ -50,6 +48,7 @@ def application(run: ExploredRun) -> Starlette:
             Mount("/", StaticFiles(directory=PAGE, html=True)),
         ],
         middleware=[Middleware(Guard)],
+        lifespan=answers.warmed,
         exception_handlers={
             RefusedError: _refused,
             BadInputError: _bad_input,
@@ -59,20 +58,26 @@ def application(run: ExploredRun) -> Starlette:
 
 
 class _Answers:
-    """One method for each question; what computes does so on a thread, one at a time."""
+    """One method for each question; none keeps the others waiting."""
 
     def __init__(self, run: ExploredRun) -> None:
         self.run = run
-        self._reading, self._weighing = asyncio.Lock(), asyncio.Lock()
+        self._reading, self._weighing = Turns("reading"), Turns("weighing")
+
+    @asynccontextmanager
+    async def warmed(self, _: Starlette) -> AsyncIterator[None]:
+        """Before the server begins: the first time is slow, in each thread."""
+        await asyncio.get_running_loop().run_in_executor(self._reading.thread, self.run.warm)
+        yield
 
     async def overview(self, _: Request) -> Response:
         return JSONResponse(await run_in_threadpool(self.run.overview))
 
     async def map(self, _: Request) -> Response:
-        return JSONResponse(await run_in_threadpool(self.run.map))
+        return JSONResponse(await run_in_threadpool(lambda: self.run.map))
 
     async def phases(self, _: Request) -> Response:
-        return JSONResponse(await run_in_threadpool(self.run.phases))
+        return JSONResponse(await run_in_threadpool(lambda: self.run.phases))
 
     async def rows(self, request: Request) -> Response:
         asked, page = question(request.query_params), paging(request.query_params)
@@ -84,30 +89,20 @@ class _Answers:
     async def explain(self, request: Request) -> Response:
         asked = await _json(request)
         if "row" in asked:
-            work = partial(self.run.explain_row, integer("row", asked["row"]))
-        else:
-            work = partial(self.run.explain_text, _text(asked, "text"))
-        return await _in_turn(self._reading, request, work)
+            row = integer("row", asked["row"])
+            return await self._reading.answer(request, lambda _: self.run.explain_row(row))
+        text = _text(asked, "text")
+        return await self._reading.answer(request, lambda _: self.run.explain_text(text))
 
     async def words(self, request: Request) -> Response:
         asked = await _json(request)
-        work = partial(self.run.words, _text(asked, "text"), integer("prototype", asked.get("prototype")))
-        return await _in_turn(self._weighing, request, work)
+        text, prototype = _text(asked, "text"), integer("prototype", asked.get("prototype"))
+        return await self._weighing.answer(request, lambda wanted: self.run.words(text, prototype, wanted))
 
     async def rename(self, request: Request) -> Response:
         name = _text(await _json(request), "name")
         names = await run_in_threadpool(self.run.rename, request.path_params["number"], name)
         return JSONResponse({"names": names})
-
-
-async def _in_turn(turn: asyncio.Lock, request: Request, work: Callable[[], dict[str, Any]]) -> Response:
-    """Someone who types asks again before the last answer is there: what was taken back meanwhile is left undone."""
-    async with turn:
-        if await request.is_disconnected():
-            return Response(status_code=GIVEN_UP)
-        began = time.perf_counter()
-        found = await run_in_threadpool(work)
-        return JSONResponse(found | {"milliseconds": round(1e3 * (time.perf_counter() - began), 2)})
 
 
 async def _json(request: Request) -> dict[str, Any]:

@@ -7,16 +7,23 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ddcl.explain.cards import titles
+from ddcl.explain.occlusion import word_weights
+from ddcl.explorer.landscape import Landscape
 from ddcl.explorer.rows import RowTable, clipped
+from ddcl.explorer.turns import GivenUpError, StillWanted
 from ddcl.fitting import BadInputError, Fitted
+from ddcl.fitting.charts import map_of, phases_of
 from ddcl.ops import squared_distances
 
 LONGEST_NAME = 1000
 """Characters of a name that is given to a prototype."""
 EXAMPLES, TYPICAL_TEXTS = 5, 8
+PIECE = 16
+"""Variants of a text that are read before asking whether the answer is still wanted."""
 SAMPLED = 2048
 """Rows that the means at other temperatures are of."""
 
@@ -45,8 +52,8 @@ class ExploredRun:
         return [card | {"examples": [clipped(one) for one in card["examples"]]} for card in found]
 
     def warm(self) -> None:
-        """Do once what is slow the first time: read the cards, load the encoder, read the rows."""
-        _ = self.cards
+        """Do once what is slow the first time: read the cards, draw the map, load the encoder, read the rows."""
+        _ = self.cards, self.map, self.phases
         if self.of_texts:
             self.explain_text("the first text is the slowest")
         elif self.fitted.explainer.rows is not None:
@@ -67,14 +74,26 @@ class ExploredRun:
         }
 
     @cached_property
-    def map(self) -> dict[str, Any]:
-        """Places of some rows and of the prototypes, in both layouts."""
-        return {}
+    def map(self) -> dict[str, Any] | None:
+        """Places of some rows and of the prototypes; None if the rows cannot be had any more."""
+        if self._landscape is None:
+            return None
+        return self._landscape.drawn(self.rows.table["prototype"].to_numpy())
 
     @cached_property
-    def phases(self) -> dict[str, Any]:
+    def phases(self) -> dict[str, Any] | None:
         """What becomes of the bank as it warms, and of the rows' mixtures of the prototypes that were fitted."""
-        return {}
+        rows = self.fitted.explainer.rows
+        if self._landscape is None or rows is None:
+            return None
+        return self._landscape.warmed(rows.sample(SAMPLED, self.fitted.settings.seed), self.fitted.prototypes.cpu())
+
+    @cached_property
+    def _landscape(self) -> Landscape | None:
+        folder, rows = self.fitted.folder, self.fitted.explainer.rows
+        if rows is None and folder.map() is None:
+            return None
+        return Landscape(map_of(folder, rows), folder.phases() if rows is None else phases_of(folder, rows))
 
     def explain_text(self, text: str) -> dict[str, Any]:
         """How a text is read."""
@@ -90,15 +109,24 @@ class ExploredRun:
             raise BadInputError("the embeddings of this run are no longer there, so its rows cannot be read again")
         return self._explained(rows.at(slice(number, number + 1)), itself=[number])
 
-    def words(self, text: str, prototype: int) -> dict[str, Any]:
+    def words(self, text: str, prototype: int, wanted: StillWanted) -> dict[str, Any]:
         """Which words of a text speak for a prototype, and which against it."""
         if not prototype < self.fitted.settings.prototypes:
             known = self.fitted.settings.prototypes - 1
             raise BadInputError(f"prototype: got {prototype}, expected a number from 0 to {known}")
-        return {
-            "prototype": prototype,
-            "words": [one.as_json() for one in self.fitted.explainer.words(text, prototype)],
-        }
+        explainer = self.fitted.explainer
+        share = explainer.share_of(prototype)
+
+        def in_pieces(texts: Sequence[str]) -> Tensor:
+            shares = []
+            for start in range(0, len(texts), PIECE):
+                if not wanted():
+                    raise GivenUpError
+                shares.append(share(texts[start : start + PIECE]))
+            return torch.cat(shares)
+
+        words = word_weights(text, in_pieces, until=explainer.read_until(text))
+        return {"prototype": prototype, "words": [word.as_json() for word in words]}
 
     def row(self, number: int) -> dict[str, Any]:
         """All that is known of a row."""

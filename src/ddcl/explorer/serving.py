@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import platform
 import socket
+import warnings
 
+import torch
 import uvicorn
 from starlette.types import ASGIApp
 
@@ -35,10 +38,11 @@ def address_of(listening: socket.socket) -> str:
 
 
 def serve(app: ASGIApp, listening: socket.socket) -> None:
-    """Serve until someone stops it by Ctrl-C."""
+    """Serve until someone stops it by Ctrl-C. From here on the whole process computes as is best for one sentence."""
+    _compute_for_one_sentence()
     config = uvicorn.Config(
         app,
-        lifespan="off",
+        lifespan="on",
         ws="none",
         log_level="error",
         access_log=False,
@@ -49,6 +53,14 @@ def serve(app: ASGIApp, listening: socket.socket) -> None:
         uvicorn.Server(config).run(sockets=[listening])
     except KeyboardInterrupt:  # handed on when all connections are closed
         return
+
+
+def _compute_for_one_sentence() -> None:
+    """On Linux for Arm, oneDNN arranges an encoder's weights anew at each call, for longer than a sentence takes."""
+    if platform.machine() == "aarch64":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it speaks of a precision that is not touched
+            torch.backends.mkldnn.set_flags(False)
 
 
 def _bound(port: int) -> socket.socket:

@@ -14,7 +14,7 @@ export function colourBy(positions) {
 }
 
 export function colourOf(number, alpha = 1) {
-  const { hue, out } = hues[number] ?? { hue: 200, out: 1 };
+  const { hue, out } = hues[number] ?? { hue: (number * 137.5) % 360, out: 0.7 }; // no map: spread out by number
   const light = dark.matches ? 0.74 - 0.1 * (1 - out) : 0.58 + 0.1 * (1 - out);
   const strong = 0.06 + 0.075 * out;
   return `oklch(${light.toFixed(3)} ${strong.toFixed(3)} ${hue.toFixed(1)} / ${alpha})`;

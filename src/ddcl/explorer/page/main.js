@@ -24,20 +24,23 @@ function showRun() {
 
 function chooseLayout() {
   const radios = document.querySelectorAll("input[name=layout]");
+  document.querySelector(".choices").hidden = !state.map.neighbours;
   for (const radio of radios) radio.addEventListener("change", () => change({ layout: radio.value }));
   listen(["layout"], () => { for (const radio of radios) radio.checked = radio.value === state.layout; });
 }
 
 async function begin() {
   const [run, map, phases] = await Promise.all(["api/run", "api/map", "api/phases"].map(get));
-  change({ run, map, phases });
+  change({ run, map, phases, layout: map && !map.neighbours ? "plane" : "neighbours" });
   showRun();
-  chooseLayout();
-  drawMap();
+  if (map) {
+    chooseLayout();
+    drawMap();
+  } else document.querySelector(".mapped").hidden = true; // there are no embeddings to draw any more
   showReading();
   showPrototypes();
   showRows();
-  showTemperature();
+  if (map && phases) showTemperature();
   document.body.dataset.ready = "true";
 }
 

@@ -15,7 +15,7 @@ let moving = null;
 export function drawMap() {
   scene.canvas = byId("map");
   scene.pen = scene.canvas.getContext("2d");
-  colourBy(state.map.neighbours.prototypes);
+  colourBy((state.map.neighbours ?? state.map.plane).prototypes);
   scene.shown = target();
   new ResizeObserver(() => { resize(); draw(); }).observe(scene.canvas.parentElement);
   resize();

@@ -6,8 +6,8 @@ import { prototypes, state } from "./state.js";
 // groups, and for each prototype a place: as fitted, or of the warmed bank between two recorded steps
 export function placed() {
   const { map, phases, relative, layout } = state;
-  const home = map[layout].prototypes;
-  if (relative === null || !phases) return { groups: home.map((_, number) => number), places: home };
+  const home = map ? map[layout].prototypes : [];
+  if (relative === null || !phases) return { groups: state.run.cards.map((card) => card.number), places: home };
   const { at, next, part } = step(relative, phases.relative);
   const groups = phases.groups[at];
   if (layout === "plane") {

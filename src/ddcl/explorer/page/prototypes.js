@@ -6,6 +6,8 @@ import { nameField } from "./naming.js";
 import { exampleShown } from "./reading.js";
 import { change, listen, select, state, titleOf } from "./state.js";
 
+const SIBLINGS = 12;
+
 export function showPrototypes() {
   byId("list-search").addEventListener("input", debounced(showList, 60));
   byId("list-order").addEventListener("change", showList);
@@ -116,18 +118,22 @@ function terms(card) {
   ];
 }
 
-// with a hierarchy: which prototypes share a place one level up
+// with a hierarchy: which prototypes it is read together with, level by level
 function levels(number) {
   const parents = state.run.result.parents ?? [];
-  if (!parents.length) return [];
-  const parent = parents[0][number];
-  const siblings = state.run.cards.map((card) => card.number).filter((other) => parents[0][other] === parent && other !== number);
-  return [
-    element("h3", {}, `Group ${parent} of ${state.run.settings.levels[1]}`),
-    siblings.length
-      ? element("ul", { class: "links" }, siblings.map((other) => element("li", {}, link(other))))
-      : element("p", { class: "note" }, "alone in it"),
-  ];
+  const ancestor = (one, level) => parents.slice(0, level).reduce((below, step) => step[below], one);
+  return parents.flatMap((_, index) => {
+    const level = index + 1;
+    const own = ancestor(number, level);
+    const others = state.run.cards.map((card) => card.number).filter((one) => one !== number && ancestor(one, level) === own);
+    return [
+      element("h3", {}, `Level ${level}: group ${own} of ${state.run.settings.levels[level]}`),
+      others.length
+        ? element("ul", { class: "links" }, others.slice(0, SIBLINGS).map((one) => element("li", {}, link(one))))
+        : element("p", { class: "note" }, "alone in it"),
+      others.length > SIBLINGS ? element("p", { class: "note" }, `and ${others.length - SIBLINGS} more`) : "",
+    ];
+  });
 }
 
 const link = (number, note) => element("button", { type: "button", class: "link", onclick: () => select(number) },

@@ -46,7 +46,8 @@ const reading = () => state.run.result.reading.temperature / state.run.result.re
 
 function turn(relative) {
   // prototypes rest elsewhere at another temperature, which only the plane can show
-  change({ relative, layout: relative === null ? "neighbours" : state.relative === null ? "plane" : state.layout });
+  const home = state.map.neighbours ? "neighbours" : "plane";
+  change({ relative, layout: relative === null ? home : state.relative === null ? "plane" : state.layout });
 }
 
 function diagram(phases) {
