@@ -75,7 +75,7 @@ function showCard() {
   place.replaceChildren(
     element("div", { class: "heading" },
       element("h2", {}, element("span", { class: "dot", style: { background: colourOf(number) } }), `Prototype ${number}`),
-      element("button", { type: "button", id: "card-close", onclick: close }, "all prototypes")),
+      element("button", { type: "button", id: "card-close", onclick: close, "aria-label": "Back to all prototypes" }, "‹ all")),
     nameField(number),
     element("p", { class: "note" }, "The title is a field: write a name, Enter keeps it."),
     figures(card),

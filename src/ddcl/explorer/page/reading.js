@@ -60,8 +60,11 @@ async function askText() {
 }
 
 async function askRow() {
+  const row = Number(box.value);
+  const last = state.run.settings.rows - 1;
   if (box.value === "") change({ answer: null });
-  else await ask({ row: Number(box.value) });
+  else if (Number.isInteger(row) && row >= 0 && row <= last) await ask({ row });
+  else complain(`There are rows from 0 to ${last}.`);
 }
 
 async function ask(body) {

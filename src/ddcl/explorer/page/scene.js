@@ -35,7 +35,8 @@ export function discs() {
     found.set(group, one);
   });
   const largest = Math.max(1, ...[...found.values()].map((one) => one.size));
-  for (const one of found.values()) one.radius = 3.5 + 13 * Math.sqrt(one.size / largest) * (found.size > 60 ? 0.6 : 0.85);
+  const scale = Math.max(3, Math.min(12, 60 / Math.sqrt(found.size))); // many discs must leave room to see the rows
+  for (const one of found.values()) one.radius = 2.5 + scale * Math.sqrt(one.size / largest);
   return [...found.values()].sort((a, b) => b.size - a.size);
 }
 
