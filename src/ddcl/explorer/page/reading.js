@@ -184,12 +184,13 @@ function examplesShown(answer) {
 }
 
 export function exampleShown(example) {
-  const about = [`row ${whole(example.row)}`];
+  const said = example.text ?? example.id;
+  const about = said === null ? [] : [`row ${whole(example.row)}`];
   if (example.similarity !== null) about.push(`cosine ${example.similarity.toFixed(2)}`);
   if (example.label !== null) about.push(example.label);
   return element("li", {},
     element("button", { type: "button", class: "example", onclick: () => readRow(example.row) },
-      element("span", { class: "text", dir: "auto" }, clipped(example.text ?? example.id ?? `row ${example.row}`, 240)),
+      element("span", { class: "text", dir: "auto" }, clipped(said ?? `row ${whole(example.row)}`, 240)),
       element("span", { class: "about" },
         element("span", { class: "dot", style: { background: colourOf(example.prototype) } }), about.join(" · "))));
 }
