@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from ddcl.data import embed, load_texts
-from ddcl.experiments.accuracy import accuracy
+from ddcl.rivals.accuracy import accuracy
 from ddcl.nn import PrototypeBank
 from ddcl.training import Recipe, Trainer, init_banks
 

@@ -1,6 +1,6 @@
-"""What a run is drawn from: a map of its rows, and which prototypes merge at which temperature.
+"""What a run is drawn from: a map of its rows, which prototypes merge at which temperature, k-means to compare with.
 
-``ddcl fit`` writes both into the run folder at its end. For a run without them they are made when first asked for.
+``ddcl fit`` writes all three into the run folder at its end. For a run without them they are made when asked for.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ import torch
 from torch import Tensor
 
 from ddcl.fitting.batches import Rows
+from ddcl.fitting.comparing import comparison_of
 from ddcl.fitting.folder import MAP, PHASES, RunFolder
 from ddcl.fitting.heating import MOST_HEATED, heat, heated_rows
 from ddcl.fitting.layout import MAPPED_ROWS, Plane, neighbour_map, principal_plane
 
 
 def write_charts(folder: RunFolder, rows: Rows) -> None:
-    """Both files, from rows at hand."""
+    """All files, from rows at hand."""
     map_of(folder, rows)
     phases_of(folder, rows)
+    comparison_of(folder, rows)
 
 
 def map_of(folder: RunFolder, rows: Rows | None = None) -> dict[str, Any]:

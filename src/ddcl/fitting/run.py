@@ -116,6 +116,7 @@ def fit(request: Request, telling: Telling) -> RunFolder:
         folder.stop()
         raise
     try:
+        telling.say("drawing a map, warming the bank, comparing with k-means")
         write_charts(folder, rows)
     except (OSError, RuntimeError) as error:  # the run is whole without them
         telling.say(f"what the run is drawn from could not be written ({error})")

@@ -8,7 +8,7 @@ import torch
 
 pytest.importorskip("sklearn")
 
-from ddcl.experiments.reproduce.clusters import cluster_scores, purity, recalls
+from ddcl.rivals.clusters import cluster_scores, purity, recalls
 from ddcl.experiments.reproduce.debris import STUDY, Setting, execute, runs
 from ddcl.experiments.reproduce.debris_notes import notes
 from ddcl.experiments.reproduce.orbits import REGIMES, Orbits, catalogued_orbits, orbital_period, synthetic_orbits

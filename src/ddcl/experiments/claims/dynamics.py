@@ -9,7 +9,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from ddcl.experiments.accuracy import accuracy
+from ddcl.rivals.accuracy import accuracy
 from ddcl.experiments.claims.ledger import Claim, MissingError, Numbers, Verdict, fails, holds, holds_if
 from ddcl.experiments.claims.problems import blobs, descend, generator, tiny
 from ddcl.functional import covariance, critical_temperature, kmeans, readout, separation

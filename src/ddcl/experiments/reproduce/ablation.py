@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ddcl.data import load_images
 from ddcl.experiments.reproduce.ablation_notes import notes
-from ddcl.experiments.reproduce.clusters import cluster_scores
+from ddcl.rivals.clusters import cluster_scores
 from ddcl.experiments.reproduce.dynamics import Watch, best, thinned
 from ddcl.experiments.reproduce.projection import principal_components
 from ddcl.experiments.reproduce.study import Column, Result, Run, Study

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ddcl.experiments.reproduce.clusters import RESTARTS, cluster_scores, kmeans_baseline, recalls
+from ddcl.rivals.clusters import RESTARTS, cluster_scores, kmeans_baseline, recalls
 from ddcl.experiments.reproduce.debris_notes import notes
 from ddcl.experiments.reproduce.dynamics import Watch, best, thinned
 from ddcl.experiments.reproduce.orbits import REGIMES, Orbits, catalogued_orbits, synthetic_orbits

@@ -7,7 +7,7 @@ from statistics import mean, stdev
 
 import numpy as np
 
-from ddcl.experiments.reproduce.clusters import cluster_scores
+from ddcl.rivals.clusters import cluster_scores
 from ddcl.experiments.reproduce.orbits import REGIMES
 from ddcl.experiments.reproduce.study import Done
 from ddcl.experiments.reproduce.summary import average, cases, methods, values

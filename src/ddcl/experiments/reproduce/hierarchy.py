@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ddcl.data import TokenStates, load_texts, token_states
-from ddcl.experiments.reproduce.clusters import cluster_scores, kmeans_baseline
+from ddcl.rivals.clusters import cluster_scores, kmeans_baseline
 from ddcl.experiments.reproduce.dynamics import Watch, best, thinned
 from ddcl.experiments.reproduce.study import Column, Done, Paper, Result, Run, Study
 from ddcl.experiments.reproduce.summary import average, cases, methods

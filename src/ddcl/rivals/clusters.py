@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from ddcl.experiments.accuracy import accuracy
+from ddcl.rivals.accuracy import accuracy
 
 RESTARTS = 10
 """Of the k-means that everything is compared with, as in the paper."""
