@@ -113,6 +113,21 @@ class Explainer:
             for number, mixture in enumerate(mixtures)
         ]
 
+    def explain_rows(self, rows: Sequence[int], *, examples: int, shares: int, words: bool) -> list[Explanation]:
+        """Explain rows of the data that was fitted; by their texts where these were kept, otherwise as embeddings."""
+        known = len(self.read)
+        for row in rows:
+            if not 0 <= row < known:
+                raise BadInputError(f"rows: got {row}, expected numbers from 0 to {known - 1}")
+        inputs: Inputs
+        if self.read.texts is not None:
+            inputs = [self.read.texts[row] for row in rows]
+        elif self.rows is not None:
+            inputs = self.rows.at(np.array(rows, dtype=np.int64))
+        else:
+            raise BadInputError(f"{self.fitted.folder.path} has neither its rows nor its texts any more")
+        return self.explain(inputs, examples=examples, shares=shares, words=words, itself=rows)
+
     def _explanation(
         self,
         text: str | None,
