@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 from ddcl.fitting import RunFolder
@@ -48,7 +48,7 @@ class RowTable:
         self.table = folder.read_table(ASSIGNMENTS)
         if (folder.path / INPUTS).exists():
             self.table = self.table.append_column("text", folder.inputs()["text"])
-        self._orders: OrderedDict[Question, Any] = OrderedDict()
+        self._order = lru_cache(maxsize=KEPT_ORDERS)(self._found)
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -69,16 +69,8 @@ class RowTable:
         found: dict[str, Any] = self.table.slice(number, 1).to_pylist()[0]
         return found
 
-    def _order(self, question: Question) -> Any:
-        """Numbers of the rows asked for, in order."""
-        if question not in self._orders:
-            self._orders[question] = self._found(question)
-            while len(self._orders) > KEPT_ORDERS:
-                self._orders.popitem(last=False)
-        self._orders.move_to_end(question)
-        return self._orders[question]
-
     def _found(self, question: Question) -> Any:
+        """Numbers of the rows asked for, in order."""
         import pyarrow.compute as pc
 
         wanted = self._wanted(question)
