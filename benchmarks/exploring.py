@@ -15,7 +15,7 @@ from pathlib import Path
 import ddcl
 from benchmarks.results import Result, Row, format_table
 from ddcl.experiments.kernels.timing import Timing, summarise
-from ddcl.explorer import ExploredRun, address_of, application, listen, serve
+from ddcl.explorer import ExploredRun, LocalServer, address_of, application, listen
 from ddcl.fitting.run import Request, Telling, fit
 
 ROWS, PROTOTYPES, ASKED = 2000, 77, 100
@@ -79,12 +79,18 @@ def _sentence(drawn: random.Random) -> str:
 
 @contextmanager
 def _served(run: Path) -> Iterator[str]:
-    """A server of a run on a thread; it ends with the process."""
+    """A server of a run, on a thread."""
     explored = ExploredRun(ddcl.load(run))
     explored.warm()
     with listen() as listening:
-        threading.Thread(target=serve, args=(application(explored), listening), daemon=True).start()
-        yield address_of(listening)
+        server = LocalServer(application(explored), listening)
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        try:
+            yield address_of(listening)
+        finally:
+            server.stop()
+            thread.join()
 
 
 def _timed(address: str, asked: dict[str, object]) -> float:

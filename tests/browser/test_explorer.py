@@ -40,20 +40,17 @@ TURN = """(position) => {
 @contextmanager
 def served(folder):
     """A server over a run folder, from nothing to its end."""
-    import uvicorn
-
     import ddcl
-    from ddcl.explorer import ExploredRun, address_of, application, listen
+    from ddcl.explorer import ExploredRun, LocalServer, address_of, application, listen
 
     with listen() as listening:
-        config = uvicorn.Config(application(ExploredRun(ddcl.load(folder))), log_level="error", ws="none")
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        server = LocalServer(application(ExploredRun(ddcl.load(folder))), listening)
+        thread = threading.Thread(target=server.run)
         thread.start()
         try:
             yield address_of(listening)
         finally:
-            server.should_exit = True
+            server.stop()
             thread.join()
 
 

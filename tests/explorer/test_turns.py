@@ -9,11 +9,10 @@ import time
 import urllib.request
 from contextlib import contextmanager
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from ddcl.explorer import address_of, listen
+from ddcl.explorer import LocalServer, address_of, listen
 from ddcl.explorer.turns import GivenUpError, Turns
 
 PATIENCE = 20
@@ -47,13 +46,13 @@ class Slow:
 @contextmanager
 def served(app):
     with listen() as listening:
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error", ws="none", lifespan="off"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        server = LocalServer(app, listening)
+        thread = threading.Thread(target=server.run)
         thread.start()
         try:
             yield address_of(listening)
         finally:
-            server.should_exit = True
+            server.stop()
             thread.join()
 
 

@@ -16,8 +16,8 @@ Look around in a run of `ddcl fit`, in your browser: type a text and see its mix
 prototype stands for and give it a name, search the rows, find those the bank is unsure of, and turn the temperature to
 watch prototypes merge and split.
 
-The server answers to this machine alone (127.0.0.1) and needs no network. The only thing it writes is names.json in
-the run folder, when you rename a prototype. Ctrl-C stops it.
+The server answers to this machine alone (127.0.0.1) and needs no network. When you rename a prototype it writes
+names.json into the run folder, and map.json and phases.json for a run that has none; nothing else. Ctrl-C stops it.
 """
 EPILOG = """\
 examples:
@@ -59,7 +59,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         raise BadInputError(f"--device: {arguments.device!r} is not on this machine") from error
     fitted = load(arguments.run_folder, device=arguments.device)
     try:
-        from ddcl.explorer import ExploredRun, address_of, application, listen, serve
+        from ddcl.explorer import ExploredRun, LocalServer, address_of, application, listen
     except ImportError as error:
         raise ImportError(f"the explorer needs {error.name}: pip install 'ddcl[explore]'") from error
     with listen(arguments.port) as listening:
@@ -69,7 +69,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         print(f"{address_of(listening)}  (Ctrl-C stops)", flush=True)
         if arguments.open:
             webbrowser.open(address_of(listening))
-        serve(application(explored), listening)
+        LocalServer(application(explored), listening).run()
     return 0
 
 

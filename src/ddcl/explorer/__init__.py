@@ -2,6 +2,6 @@
 
 from ddcl.explorer.application import application
 from ddcl.explorer.explored import ExploredRun
-from ddcl.explorer.serving import address_of, listen, serve
+from ddcl.explorer.serving import LocalServer, address_of, listen
 
-__all__ = ["ExploredRun", "address_of", "application", "listen", "serve"]
+__all__ = ["ExploredRun", "LocalServer", "address_of", "application", "listen"]

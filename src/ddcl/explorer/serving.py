@@ -6,6 +6,9 @@ import os
 import platform
 import socket
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 import uvicorn
@@ -37,30 +40,58 @@ def address_of(listening: socket.socket) -> str:
     return f"http://{ADDRESS}:{listening.getsockname()[1]}/"
 
 
-def serve(app: ASGIApp, listening: socket.socket) -> None:
-    """Serve until someone stops it by Ctrl-C. From here on the whole process computes as is best for one sentence."""
-    _compute_for_one_sentence()
-    config = uvicorn.Config(
-        app,
-        lifespan="on",
-        ws="none",
-        log_level="error",
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=1,
-    )
-    try:
-        uvicorn.Server(config).run(sockets=[listening])
-    except KeyboardInterrupt:  # handed on when all connections are closed
-        return
+class LocalServer:
+    """Serves an application at a socket of :func:`listen`.
+
+    Args:
+        app: what is served.
+        listening: where.
+    """
+
+    def __init__(self, app: ASGIApp, listening: socket.socket) -> None:
+        self.listening = listening
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                ws="none",
+                log_level="error",
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=1,
+            )
+        )
+
+    def run(self) -> None:
+        """Serve until Ctrl-C or :meth:`stop`; the whole process meanwhile computes as is best for one sentence."""
+        with _computing_for_one_sentence():
+            try:
+                self._server.run(sockets=[self.listening])
+            except KeyboardInterrupt:  # handed on when all connections are closed
+                return
+
+    def stop(self) -> None:
+        """Let :meth:`run`, on another thread, come to its end."""
+        self._server.should_exit = True
 
 
-def _compute_for_one_sentence() -> None:
+@contextmanager
+def _computing_for_one_sentence() -> Iterator[None]:
     """On Linux for Arm, oneDNN arranges an encoder's weights anew at each call, for longer than a sentence takes."""
-    if platform.machine() == "aarch64":
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it speaks of a precision that is not touched
-            torch.backends.mkldnn.set_flags(False)
+    if platform.machine() != "aarch64":
+        yield
+        return
+    before = _set_onednn(False)
+    try:
+        yield
+    finally:
+        _set_onednn(*before)
+
+
+def _set_onednn(*flags: Any) -> tuple[Any, ...]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it speaks of a precision that stays as it is
+        found: tuple[Any, ...] = torch.backends.mkldnn.set_flags(*flags)
+        return found
 
 
 def _bound(port: int) -> socket.socket:
