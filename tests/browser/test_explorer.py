@@ -44,7 +44,8 @@ def served(folder):
     from ddcl.explorer import ExploredRun, LocalServer, address_of, application, listen
 
     with listen() as listening:
-        server = LocalServer(application(ExploredRun(ddcl.load(folder))), listening)
+        app = application(ExploredRun(ddcl.load(folder)))
+        server = LocalServer(app, listening, app.state.close)
         thread = threading.Thread(target=server.run)
         thread.start()
         try:

@@ -24,7 +24,7 @@ class Slow:
     def __init__(self):
         self.begun, self.dropped = threading.Semaphore(0), threading.Semaphore(0)
         self.beginnings = 0
-        turns = Turns("slow")
+        self.turns = turns = Turns("slow")
 
         async def slow(request):
             return await turns.answer(request, self.until_dropped)
@@ -44,9 +44,9 @@ class Slow:
 
 
 @contextmanager
-def served(app):
+def served(slow):
     with listen() as listening:
-        server = LocalServer(app, listening)
+        server = LocalServer(slow.app, listening, slow.turns.close)
         thread = threading.Thread(target=server.run)
         thread.start()
         try:
@@ -66,7 +66,7 @@ def asked(address, path):
 
 def test_a_request_that_is_taken_back_stops_the_work_for_it():
     slow = Slow()
-    with served(slow.app) as address:
+    with served(slow) as address:
         first = asked(address, "/slow")
         assert slow.begun.acquire(timeout=PATIENCE)
         first.close()
@@ -79,7 +79,7 @@ def test_a_request_that_is_taken_back_stops_the_work_for_it():
 
 def test_one_that_is_taken_back_before_its_turn_is_never_begun():
     slow = Slow()
-    with served(slow.app) as address:
+    with served(slow) as address:
         first = asked(address, "/slow")
         assert slow.begun.acquire(timeout=PATIENCE)
         waiting = asked(address, "/slow")
@@ -90,3 +90,12 @@ def test_one_that_is_taken_back_before_its_turn_is_never_begun():
         with urllib.request.urlopen(f"{address}quick", timeout=PATIENCE) as response:
             assert json.load(response)["wanted"] is True
     assert slow.beginnings == 1
+
+
+def test_a_server_that_stops_waits_for_no_work():
+    slow = Slow()
+    with served(slow) as address:
+        someone = asked(address, "/slow")
+        assert slow.begun.acquire(timeout=PATIENCE)
+    someone.close()
+    assert slow.dropped.acquire(timeout=PATIENCE)

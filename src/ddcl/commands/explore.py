@@ -69,7 +69,8 @@ def _serve(arguments: argparse.Namespace) -> int:
         print(f"{address_of(listening)}  (Ctrl-C stops)", flush=True)
         if arguments.open:
             webbrowser.open(address_of(listening))
-        LocalServer(application(explored), listening).run()
+        app = application(explored)
+        LocalServer(app, listening, app.state.close).run()
     return 0
 
 

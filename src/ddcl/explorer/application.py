@@ -28,9 +28,9 @@ PAGE = Path(__file__).parent / "page"
 
 
 def application(run: ExploredRun) -> Starlette:
-    """What a server serves of a run."""
+    """What a server serves of a run; its ``state.close()`` drops all work under way."""
     answers = _Answers(run)
-    return Starlette(
+    app = Starlette(
         routes=[
             Mount(
                 "/api",
@@ -55,6 +55,8 @@ def application(run: ExploredRun) -> Starlette:
             HTTPException: _http_error,
         },
     )
+    app.state.close = answers.close
+    return app
 
 
 class _Answers:
@@ -63,6 +65,10 @@ class _Answers:
     def __init__(self, run: ExploredRun) -> None:
         self.run = run
         self._reading, self._weighing = Turns("reading"), Turns("weighing")
+
+    def close(self) -> None:
+        self._reading.close()
+        self._weighing.close()
 
     @asynccontextmanager
     async def warmed(self, _: Starlette) -> AsyncIterator[None]:

@@ -22,7 +22,7 @@ from ddcl.ops import squared_distances
 LONGEST_NAME = 1000
 """Characters of a name that is given to a prototype."""
 EXAMPLES, TYPICAL_TEXTS = 5, 8
-PIECE = 16
+PIECE = 8
 """Variants of a text that are read before asking whether the answer is still wanted."""
 SAMPLED = 2048
 """Rows that the means at other temperatures are of."""

@@ -6,8 +6,9 @@ import os
 import platform
 import socket
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import torch
@@ -46,20 +47,13 @@ class LocalServer:
     Args:
         app: what is served.
         listening: where.
+        close: called when it is to stop, so that work under way comes to an end.
     """
 
-    def __init__(self, app: ASGIApp, listening: socket.socket) -> None:
+    def __init__(self, app: ASGIApp, listening: socket.socket, close: Callable[[], None]) -> None:
         self.listening = listening
-        self._server = uvicorn.Server(
-            uvicorn.Config(
-                app,
-                ws="none",
-                log_level="error",
-                access_log=False,
-                server_header=False,
-                timeout_graceful_shutdown=1,
-            )
-        )
+        config = uvicorn.Config(app, ws="none", log_level="error", access_log=False, server_header=False)
+        self._server = _Server(config, close)
 
     def run(self) -> None:
         """Serve until Ctrl-C or :meth:`stop`; the whole process meanwhile computes as is best for one sentence."""
@@ -71,7 +65,20 @@ class LocalServer:
 
     def stop(self) -> None:
         """Let :meth:`run`, on another thread, come to its end."""
+        self._server.close()
         self._server.should_exit = True
+
+
+class _Server(uvicorn.Server):
+    """One that tells when it is to stop, before it waits for what it serves."""
+
+    def __init__(self, config: uvicorn.Config, close: Callable[[], None]) -> None:
+        super().__init__(config)
+        self.close = close
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.close()
+        super().handle_exit(sig, frame)
 
 
 @contextmanager

@@ -36,6 +36,11 @@ class Turns:
     def __init__(self, name: str) -> None:
         self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
         self._turn = asyncio.Lock()
+        self._closed = threading.Event()
+
+    def close(self) -> None:
+        """Nothing is wanted any more, as the server stops."""
+        self._closed.set()
 
     async def answer(self, request: Request, work: Work) -> Response:
         """What the work gives, with how many ``milliseconds`` it took.
@@ -44,11 +49,15 @@ class Turns:
         begun, and one under way is told.
         """
         async with self._turn:
-            if await request.is_disconnected():
+            if self._closed.is_set() or await request.is_disconnected():
                 return Response(status_code=GIVEN_UP)
             given_up = threading.Event()
+
+            def still_wanted() -> bool:
+                return not (given_up.is_set() or self._closed.is_set())
+
             began = time.perf_counter()
-            running = asyncio.get_running_loop().run_in_executor(self.thread, work, lambda: not given_up.is_set())
+            running = asyncio.get_running_loop().run_in_executor(self.thread, work, still_wanted)
             try:
                 while not (await asyncio.wait([running], timeout=LOOKED_AFTER))[0]:
                     if await request.is_disconnected():
@@ -56,6 +65,4 @@ class Turns:
                 found = await running
             except GivenUpError:
                 return Response(status_code=GIVEN_UP)
-            finally:
-                given_up.set()  # the server stops, maybe
         return JSONResponse(found | {"milliseconds": round(1e3 * (time.perf_counter() - began), 2)})
