@@ -27,6 +27,7 @@ COMMANDS: dict[str, Command] = {
     "bench": Command("ddcl.experiments.bench", "measure: collapse, clustering of 20 Newsgroups, speed"),
     "claims": Command("ddcl.experiments.claims.command", "run every claim of the theory and print a verdict for each"),
     "doctor": Command("ddcl.commands.doctor", "what this machine has for ddcl, and whether ddcl works on it"),
+    "export": Command("ddcl.commands.export", "a fitted model to ONNX or torch.export, checked against the original"),
     "fit": Command("ddcl.commands.fit", "texts or embeddings to prototypes you can read, in a run folder"),
     "reproduce": Command("ddcl.commands.reproduce", "run a table or figure of the paper again, beside its own figures"),
 }
