@@ -22,14 +22,10 @@ def metadata_of(fitted: Fitted, what: What, program: Program) -> dict[str, Any]:
     encoder = settings.encoder
     if encoder is not None and Path(encoder).expanduser().is_dir():
         encoder = Path(encoder).name
-    letters = ("N", "L")
     facts = {
         "ddcl": __version__,
         "what": what,
-        "inputs": {
-            name: [letters[axis] if axis in program.dynamic[name] else size for axis, size in enumerate(tensor.shape)]
-            for name, tensor in program.example.items()
-        },
+        "inputs": program.inputs,
         "outputs": program.outputs,
         "classes": None if fitted.classes is None else list(fitted.classes),
         "names": fitted.names,

@@ -34,6 +34,8 @@ def write_program(
         traced = torch.export.export(
             program.module, (), dict(program.example), dynamic_shapes=program.dynamic, strict=False
         )
+    for node in traced.graph.nodes:
+        node.meta.pop("stack_trace", None)  # names folders of this machine
     if export_format == "torch":
         torch.export.save(traced, path, extra_files={METADATA: json.dumps(metadata)})
         return
@@ -42,6 +44,7 @@ def write_program(
             traced,
             input_names=list(program.example),
             output_names=list(program.outputs),
+            dynamic_shapes=program.axes,
             opset_version=opset,
             dynamo=True,
             verbose=False,
@@ -100,6 +103,8 @@ def _quiet_exporter() -> Iterator[None]:
     with warnings.catch_warnings():
         # torch copies its own tree specifications, whose class it has deprecated
         warnings.filterwarnings("ignore", message=r".*LeafSpec.* is deprecated", category=FutureWarning)
+        # both inputs of a whole model have the axes N and L, which is meant
+        warnings.filterwarnings("ignore", message="# The axis name: . will not be used", category=UserWarning)
         logger.setLevel(logging.ERROR)
         try:
             yield

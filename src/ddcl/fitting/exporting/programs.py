@@ -58,7 +58,7 @@ class ReadoutProgram(nn.Module):
         self.register_buffer("temperature", bank.temperature[0].clone())
 
     def forward(self, embeddings: Float[Tensor, "N m"]) -> dict[str, Tensor]:
-        """(N, m) to what :data:`OUTPUTS` describes."""
+        """(N, m) to all outputs by name."""
         z = F.normalize(embeddings, dim=-1) if self.normalise else embeddings
         scores = F.linear(z - self.center, self.directions, self.offsets)
         differences = scores - scores.amax(-1, keepdim=True)
@@ -101,6 +101,19 @@ class Program(NamedTuple):
     """Which axes of them may have any size."""
     outputs: dict[str, list[str | int]]
     """Shapes by name."""
+
+    @property
+    def axes(self) -> dict[str, dict[int, str]]:
+        """What the axes of any size are called."""
+        return {name: {axis: dim.__name__ for axis, dim in axes.items()} for name, axes in self.dynamic.items()}
+
+    @property
+    def inputs(self) -> dict[str, list[str | int]]:
+        """Shapes by name."""
+        return {
+            name: [self.axes[name].get(axis, size) for axis, size in enumerate(tensor.shape)]
+            for name, tensor in self.example.items()
+        }
 
 
 def program_of(fitted: Fitted, what: What) -> Program:
