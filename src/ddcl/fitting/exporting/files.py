@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import warnings
@@ -37,7 +38,9 @@ def write_program(
     for node in traced.graph.nodes:
         node.meta.pop("stack_trace", None)  # names folders of this machine
     if export_format == "torch":
-        torch.export.save(traced, path, extra_files={METADATA: json.dumps(metadata)})
+        whole = io.BytesIO()  # torch's own writer tells of a full disk as of a wrong position in a file
+        torch.export.save(traced, whole, extra_files={METADATA: json.dumps(metadata)})
+        path.write_bytes(whole.getbuffer())
         return
     with _quiet_exporter():
         written = torch.onnx.export(
