@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from benchmarks import blocks, core, fitting, import_time, watching
+from benchmarks import blocks, core, exporting, fitting, import_time, watching
 from benchmarks.results import Result
 
 
@@ -21,5 +21,8 @@ BENCHMARKS = {
     "import": Benchmark("time of `import ddcl` beyond torch's own import", import_time.measure),
     "watching": Benchmark("cost of temperature schedule and collapse monitor in a training step", watching.measure),
     "fit": Benchmark("`ddcl fit` on a million embeddings, against scikit-learn's MiniBatchKMeans", fitting.measure),
+    "export": Benchmark(
+        "exported programs on the CPU, against the fitted model they were made from", exporting.measure
+    ),
     "blocks": Benchmark("time of the readout by block size, for the constant in ddcl.ops.blocks", blocks.measure),
 }
