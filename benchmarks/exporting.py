@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +71,9 @@ def _readout(folder: Path, quick: bool) -> dict[tuple[str, int], dict[str, Timin
         given = torch.from_numpy(some)
         found["readout", batch] = _time(
             {
-                "fitted": lambda given=given: fitted.probabilities(given),
-                "onnx": lambda some=some: onnx({"embeddings": some}),
-                "torch": lambda given=given: program(embeddings=given),
+                "fitted": partial(fitted.probabilities, given),
+                "onnx": partial(onnx, {"embeddings": some}),
+                "torch": partial(program, embeddings=given),
             },
             quick,
         )
@@ -100,14 +101,20 @@ def _whole(folder: Path) -> dict[tuple[str, int], dict[str, Timing]]:
         parts = {"input_ids": [one.ids for one in encoded], "attention_mask": [one.attention_mask for one in encoded]}
         return {name: np.array(part, dtype=np.int64) for name, part in parts.items()}
 
+    def by_onnx(texts: list[str]) -> object:
+        return onnx(tokens(texts))
+
+    def by_torch(texts: list[str]) -> object:
+        return program(**{name: torch.from_numpy(array) for name, array in tokens(texts).items()})
+
     found = {}
     for batch in BATCHES["whole"]:
         texts = [line["text"] for line in lines[:batch]]
         found["whole", batch] = _time(
             {
-                "fitted": lambda texts=texts: fitted.probabilities(texts),
-                "onnx": lambda texts=texts: onnx(tokens(texts)),
-                "torch": lambda texts=texts: program(**{k: torch.from_numpy(v) for k, v in tokens(texts).items()}),
+                "fitted": partial(fitted.probabilities, texts),
+                "onnx": partial(by_onnx, texts),
+                "torch": partial(by_torch, texts),
             },
             quick=False,
         )
