@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a file (.onnx, .pt2) or with --what whole a folder (in RUN: readout.onnx, readout.pt2, whole-onnx, "
         "whole-torch)",
     )
-    parser.add_argument("--opset", type=int, metavar="N", help=f"operator set of ONNX ({OPSET}, the most widely read)")
+    parser.add_argument("--opset", type=int, metavar="N", help=f"operator set of ONNX ({OPSET}, the oldest)")
     parser.add_argument("--force", action="store_true", help="replace an earlier export")
 
 
