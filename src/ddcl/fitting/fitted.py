@@ -85,6 +85,28 @@ class Fitted:
             names[prototype] = name
         self.folder.write_names(names)
 
+    def export(
+        self,
+        path: str | Path | None = None,
+        format: Format = "onnx",  # noqa: A002  the word that callers expect
+        what: What = "readout",
+        *,
+        opset: int | None = None,
+        force: bool = False,
+    ) -> Exported:
+        """Write a program that runs without ddcl and was found to compute the same, as `ddcl export` does.
+
+        Args:
+            path: a file for a readout (.onnx or .pt2), a folder for a whole model; None: in the run folder.
+            format: ``"onnx"`` or ``"torch"`` (torch.export).
+            what: ``"readout"``, from embeddings, or ``"whole"``, from the tokens of texts.
+            opset: the operator set of ONNX.
+            force: replace an earlier export.
+        """
+        from ddcl.fitting.exporting import export_run  # it loads what only an export needs
+
+        return export_run(self, path, export_format=format, what=what, opset=opset, force=force)
+
     @cached_property
     def encoder(self) -> Encoder:
         """The encoder of the run, found when it is first asked for; another one of its name is refused."""
@@ -139,28 +161,6 @@ class Fitted:
         if not isinstance(self.model, PrototypeReadout):
             raise BadInputError(f"{self.folder.path} was fitted without labels, so it has no head and no classes")
         return class_logits(self.model, self.mixture(inputs)).softmax(-1)
-
-    def export(
-        self,
-        path: str | Path | None = None,
-        format: Format = "onnx",  # noqa: A002  the word that callers expect
-        what: What = "readout",
-        *,
-        opset: int | None = None,
-        force: bool = False,
-    ) -> Exported:
-        """Write a program that runs without ddcl and was found to compute the same, as `ddcl export` does.
-
-        Args:
-            path: a file for a readout (.onnx or .pt2), a folder for a whole model; None: in the run folder.
-            format: ``"onnx"`` or ``"torch"`` (torch.export).
-            what: ``"readout"``, from embeddings, or ``"whole"``, from the tokens of texts.
-            opset: the operator set of ONNX.
-            force: replace an earlier export.
-        """
-        from ddcl.fitting.exporting import export_run  # it loads what only an export needs
-
-        return export_run(self, path, export_format=format, what=what, opset=opset, force=force)
 
     def _checked(self, z: Tensor) -> Tensor:
         dim = self.settings.dim
