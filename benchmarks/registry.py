@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from benchmarks import blocks, core, exploring, fitting, import_time, watching
+from benchmarks import blocks, core, exploring, exporting, fitting, import_time, watching
 from benchmarks.results import Result
 
 
@@ -22,5 +22,8 @@ BENCHMARKS = {
     "watching": Benchmark("cost of temperature schedule and collapse monitor in a training step", watching.measure),
     "fit": Benchmark("`ddcl fit` on a million embeddings, against scikit-learn's MiniBatchKMeans", fitting.measure),
     "explorer": Benchmark("how long `ddcl explore` takes to answer for a typed sentence", exploring.measure),
+    "export": Benchmark(
+        "exported programs on the CPU, against the fitted model they were made from", exporting.measure
+    ),
     "blocks": Benchmark("time of the readout by block size, for the constant in ddcl.ops.blocks", blocks.measure),
 }

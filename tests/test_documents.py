@@ -106,6 +106,16 @@ def test_the_figures_of_the_deletion_test_are_the_committed_record():
     assert f"{record['run']['prototypes']} prototypes" in page
 
 
+def test_the_speed_of_exported_programs_is_the_committed_record():
+    with (ROOT / "benchmarks" / "results" / "export.csv").open() as file:
+        record = {(r["what"], r["batch"], r["program"]): float(r["ratio_to_fitted"]) for r in csv.DictReader(file)}
+    one, text, texts = (
+        f"{record[(*cell, 'onnx')]:.2f}" for cell in (("readout", "1"), ("whole", "1"), ("whole", "64"))
+    )
+    shown = f"one embedding take {one} of the time they take by `fitted`, those of one text {text}, "
+    assert f"{shown}those of 64 texts {texts}" in (ROOT / "docs" / "deploy.md").read_text()
+
+
 def test_the_gpu_table_in_the_readme_is_the_committed_record():
     with (ROOT / "results" / "kernels.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if row["item"] == "whole" and row["median_ms"]]

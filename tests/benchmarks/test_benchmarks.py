@@ -82,6 +82,20 @@ def test_fit_is_measured_beside_mini_batch_kmeans_in_processes_of_their_own(tmp_
         assert target in printed
 
 
+@pytest.mark.slow
+@pytest.mark.compiled
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyTorch's own modules warn about each other while tracing
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_exported_programs_are_timed_beside_the_model_they_were_made_from(tmp_path, capsys):
+    for package in ("onnxruntime", "onnxscript", "pyarrow", "safetensors"):
+        pytest.importorskip(package)
+    columns, rows = quick_rows("export", tmp_path)
+    assert columns == ["benchmark", "what", "batch", "program", *TIMES, "ratio_to_fitted", *PROVENANCE]
+    expected = [(batch, program) for batch in ("1", "64", "4096") for program in ("fitted", "onnx", "torch")]
+    assert [(row["batch"], row["program"]) for row in rows] == expected
+    assert all(float(row["ratio_to_fitted"]) == 1 for row in rows if row["program"] == "fitted")
+
+
 def test_only_a_full_run_writes_without_being_told_where(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(cli, "RESULTS", tmp_path)
     monkeypatch.setitem(BENCHMARKS, "core", Benchmark("", lambda quick: Result([{"quick": str(quick)}], "", [])))

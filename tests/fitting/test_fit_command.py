@@ -237,6 +237,21 @@ def test_a_full_disk_at_the_first_checkpoint_leaves_nothing(vectors, tmp_path, m
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="files have no limit of their size there")
+def test_a_checkpoint_that_breaks_off_while_it_is_written_asks_for_the_disk(vectors, tmp_path, capsys):
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, before[1]))  # enough for config.json, too little for a checkpoint
+    try:
+        status = run(vectors, "--out", tmp_path / "run", *QUICK)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert status == 1
+    assert complaint(capsys).endswith("checkpoint.pt could not be written: is the disk full?")
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("method", ["write_model", "write_table", "finish"])
 def test_a_full_disk_at_the_end_leaves_a_run_that_can_go_on(vectors, tmp_path, monkeypatch, capsys, method):
     def full(*_):
@@ -302,6 +317,8 @@ def test_an_unfinished_run_goes_on_only_with_its_own_settings_and_data(vectors, 
         ("a.csv", b"text\na\nc\n", ["--prototypes", "1"], "expected at least 2"),
         ("a.csv", b"text\na\nc\n", ["--epochs", "0"], "expected at least 1"),
         ("gone.csv", None, [], "no such file"),
+        ("fake.npy", b"hello", [], "is no .npy file of numbers, or not a whole one"),
+        ("a.csv", b"text\na\nc\n", ["--encoder", "."], "the encoder's folder . holds no config.json"),
     ],
 )
 def test_what_the_user_can_put_right_is_one_sentence_and_status_2(tmp_path, capsys, name, content, options, said):
@@ -320,6 +337,9 @@ def test_what_the_user_can_put_right_is_one_sentence_and_status_2(tmp_path, caps
         (np.ones((60, 2)), [], "all rows are the same"),
         (np.arange(12.0).reshape(6, 2).repeat(3, 0), ["--prototypes", "8"], "only 6 distinct"),
         (np.eye(5), ["--encoder", "all-MiniLM-L6-v2"], "holds embeddings, which need none"),
+        (1e30 * np.eye(5), [], "its numbers are too large for squared distances in float32"),
+        (1e-30 * np.eye(5), [], "its numbers are too small for squared distances in float32"),
+        (np.zeros((60, 2)), [], "all rows are the same"),
     ],
 )
 def test_embeddings_that_cannot_be_fitted_are_refused_too(tmp_path, capsys, array, options, said):
@@ -351,3 +371,25 @@ def test_the_live_line_shows_loss_temperature_and_health():
     figures = {"total": 0.5, "reconstruction": 0.4, "variance": 0.1, "relative_temperature": 0.03}
     note = command.live_note({**figures, "distinct": 12.0, "usage": 0.75})
     assert note == "L 0.5 = R 0.4 + V 0.1, T/T_c 0.03, distinct 12, usage 75%"
+
+
+@pytest.mark.parametrize("seed", ["-1", "1.5", str(2**64)])
+def test_a_seed_that_is_none_is_refused(vectors, tmp_path, capsys, seed):
+    with pytest.raises(SystemExit) as stop:
+        run(vectors, "--out", tmp_path / "run", f"--seed={seed}")
+    assert stop.value.code == 2
+    assert f"got '{seed}', expected a whole number from 0" in capsys.readouterr().err
+
+
+def test_labels_that_no_file_can_hold_are_made_sound(tiny_folder, tmp_path):
+    source = tmp_path / "a.jsonl"
+    rows = [
+        {"text": "my card " * (number + 1), "la\ud800bel": "\ud800" if number % 2 else "home"} for number in range(8)
+    ]
+    source.write_text("\n".join(map(json.dumps, rows)))
+    options = ["--labels", "la?bel", "--encoder", tiny_folder, "--prototypes", "2", "--out", tmp_path / "run", *QUICK]
+    assert run(source, *options) == 0
+    fitted = ddcl.load(tmp_path / "run")
+    assert fitted.classes == ("?", "home")
+    fitted.rename(0, "\ud800")
+    assert fitted.names[0] == "?"

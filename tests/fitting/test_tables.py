@@ -153,7 +153,7 @@ def test_the_digest_is_of_names_and_contents(tmp_path):
         ("a.jsonl", b'{"a": 1}\n', {}, "holds strings to take for texts"),
         ("a.jsonl", b"", {}, "holds no rows"),
         ("a.parquet", b"PAR1", {}, "cannot be read as Parquet"),
-        ("a.npy", b"oops", {}, "cannot be read as an array"),
+        ("a.npy", b"oops", {}, "is no .npy file of numbers"),
         ("a.npz", b"oops", {}, "it is no .npz file"),
         ("a.docx", b"", {}, "'.docx' is not known; expected a folder or one of .csv"),
     ],

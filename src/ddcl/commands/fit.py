@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a hierarchy: how many levels (each a quarter of the one below), or the prototypes of each, finest first",
     )
     parser.add_argument("--epochs", type=int, metavar="N", help="50, fewer for many rows")
-    parser.add_argument("--seed", type=int, metavar="N", help="of all that is random (0)")
+    parser.add_argument("--seed", type=_seed, metavar="N", help="of all that is random (0)")
     parser.add_argument("--device", default="cpu", help="cpu (the default), cuda, cuda:1, mps")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="the run folder (runs/NAME-DATE)")
     parser.add_argument("--resume", action="store_true", help="go on with the unfinished run in --out")
@@ -206,6 +206,12 @@ def _failure(error: Exception) -> str:
 
 def _usual_folder(data: Path) -> Path:
     return Path("runs") / f"{data.stem or 'data'}-{datetime.now():%Y%m%d-%H%M%S}"
+
+
+def _seed(given: str) -> int:
+    if not given.isdecimal() or int(given) >= 2**63:
+        raise argparse.ArgumentTypeError(f"got {given!r}, expected a whole number from 0, below 2^63")
+    return int(given)
 
 
 def _count_or_auto(given: str) -> int | str:

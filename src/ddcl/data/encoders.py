@@ -135,6 +135,8 @@ def _in_hub_cache(name: str) -> Path | None:
 
 def _from_hub(name: str) -> Path:
     """The folder in the hub's own cache, filled first if need be."""
+    if Path(name).expanduser().is_dir():  # transformers would fail on it in many ways
+        raise FileNotFoundError(f"the encoder's folder {name} holds no config.json")
     transformers = _transformers()
     try:
         # fetches exactly the files that loading needs

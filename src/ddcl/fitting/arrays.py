@@ -17,6 +17,8 @@ UNMAPPED_BYTES = 2**30
 _USUAL_NAMES = ("embeddings", "x", "X", "z", "arr_0")
 _LOCAL_HEADER = 30
 SCANNED = 2**14
+SMALLEST, LARGEST = 1e-15, 1e15
+"""Lengths, of pieces of the rows, whose squares float32 can still tell apart."""
 
 
 class Array(NamedTuple):
@@ -66,7 +68,7 @@ def _open(path: Path) -> np.ndarray:
     try:
         found: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise BadInputError(f"{path}: it cannot be read as an array of numbers ({error})") from error
+        raise BadInputError(f"{path}: it is no .npy file of numbers, or not a whole one") from error
     return found
 
 
@@ -112,12 +114,20 @@ def _checked(path: Path, rows: np.ndarray) -> np.ndarray:
         raise BadInputError(f"{path}: it holds {_described(rows)}, expected real numbers of shape (rows, dimension)")
     if not len(rows):
         raise BadInputError(f"{path}: it holds no rows; expected at least two")
+    largest = 0.0
     for start in range(0, len(rows), SCANNED):
         part = torch.from_numpy(np.array(rows[start : start + SCANNED], dtype=np.float32))
-        if not bool(torch.isfinite(part.sum(dtype=torch.float64))):  # one pass over memory; only then a closer look
+        length = torch.linalg.vector_norm(part).item()
+        largest = max(largest, length)
+        if not length < LARGEST:  # one pass over memory; only then a closer look
             bad = (~torch.isfinite(part)).any(-1).nonzero().flatten()
             if len(bad):
                 raise BadInputError(f"{path}: row {start + int(bad[0])} holds NaN or infinity; expected finite numbers")
+    if not SMALLEST < largest < LARGEST and bool(np.any(rows[:SCANNED])):  # rows of nothing but 0 are all the same
+        size = "large" if largest >= LARGEST else "small"
+        raise BadInputError(
+            f"{path}: its numbers are too {size} for squared distances in float32; scale the rows to lengths of about 1"
+        )
     return rows
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 import torch
@@ -24,6 +24,9 @@ from ddcl.fitting.settings import Settings
 from ddcl.fitting.training import bank_of, make_model
 from ddcl.nn import PrototypeBank, PrototypeReadout
 from ddcl.shapes import Float
+
+if TYPE_CHECKING:
+    from ddcl.fitting.exporting import Exported, Format, What
 
 Inputs = Union[str, Sequence[str], Tensor, np.ndarray]
 """One text, texts, or embeddings (N, m) or (m,)."""
@@ -102,6 +105,28 @@ class Fitted:
         if name is not None:
             names[prototype] = name
         self.folder.write_names(names)
+
+    def export(
+        self,
+        path: str | Path | None = None,
+        format: Format = "onnx",  # noqa: A002  the word that callers expect
+        what: What = "readout",
+        *,
+        opset: int | None = None,
+        force: bool = False,
+    ) -> Exported:
+        """Write a program that runs without ddcl and was found to compute the same, as `ddcl export` does.
+
+        Args:
+            path: a file for a readout (.onnx or .pt2), a folder for a whole model; None: in the run folder.
+            format: ``"onnx"`` or ``"torch"`` (torch.export).
+            what: ``"readout"``, from embeddings, or ``"whole"``, from the tokens of texts.
+            opset: the operator set of ONNX.
+            force: replace an earlier export.
+        """
+        from ddcl.fitting.exporting import export_run  # it loads what only an export needs
+
+        return export_run(self, path, export_format=format, what=what, opset=opset, force=force)
 
     @cached_property
     def encoder(self) -> Encoder:

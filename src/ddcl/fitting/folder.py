@@ -52,7 +52,7 @@ class RunFolder:
         folder = cls(path)
         try:
             folder._write_config({**_beginning(), "state": "running", "settings": settings.as_json(), "result": None})
-        except OSError:
+        except BaseException:
             shutil.rmtree(path, ignore_errors=True)
             raise
         return folder
@@ -172,7 +172,9 @@ class RunFolder:
         """Put these names in place of all."""
         with whole_file(self.path / NAMES) as file:
             file.write(
-                json.dumps({str(number): names[number] for number in sorted(names)}, ensure_ascii=False).encode()
+                json.dumps({str(number): names[number] for number in sorted(names)}, ensure_ascii=False).encode(
+                    "utf-8", "replace"
+                )
             )
 
     def phases(self) -> dict[str, Any] | None:

@@ -35,6 +35,11 @@ def decoded(given: bytes, origin: str) -> str:
         ) from error
 
 
+def sound(text: str) -> str:
+    """Half a surrogate pair, which JSON can spell, is no text and no file can hold it: it becomes a question mark."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
 def read_csv(path: Path) -> Columns:
     """Comma, semicolon or tab, whichever parts the header into the most columns."""
     text = read_text(path)
@@ -63,7 +68,7 @@ def read_json_lines(path: Path) -> Columns:
             raise BadInputError(f"{path}: line {number} holds {type(row).__name__}, expected an object {{...}}")
         rows.append(row)
     names = list(dict.fromkeys(name for row in rows for name in row))
-    return {name: [row.get(name) for row in rows] for name in names}
+    return {sound(name): [row.get(name) for row in rows] for name in names}
 
 
 def read_parquet(path: Path) -> Columns:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ddcl.fitting.arrays import read_array
 from ddcl.fitting.errors import BadInputError
-from ddcl.fitting.formats import READERS, Columns, read_text_folder
+from ddcl.fitting.formats import READERS, Columns, read_text_folder, sound
 
 Kind = Literal["texts", "embeddings"]
 GUESSED_FROM = 1000
@@ -100,7 +100,7 @@ def _texts(path: Path, columns: Columns, text: str | None, labels: str | None) -
     if labels is None:
         others = [name for name in columns if name != text]
         remarks.append("label column: none given" + (f" (there are also {_named(others)})" if others else ""))
-    texts = [_sound("" if value is None else str(value)) for value in columns[text]]
+    texts = [sound("" if value is None else str(value)) for value in columns[text]]
     if all(not one.strip() for one in texts):
         raise BadInputError(f"{path}: the column {text!r} holds no text at all")
     if empty := sum(not one.strip() for one in texts):
@@ -128,11 +128,6 @@ def _embeddings(path: Path, name: str | None, labels: str | None) -> Table:
     return Table(path, "embeddings", None, found.rows, found.name, labels, named, None, tuple(remarks))
 
 
-def _sound(text: str) -> str:
-    """Half a surrogate pair, which JSON can spell, is no text and no file can hold it: it becomes a question mark."""
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
 def _longest_strings(path: Path, columns: Columns, labels: str | None) -> tuple[str, str]:
     lengths = {}
     for name, values in columns.items():
@@ -145,7 +140,7 @@ def _longest_strings(path: Path, columns: Columns, labels: str | None) -> tuple[
 
 
 def _labels(path: Path, name: str, values: Sequence[Any], remarks: list[str]) -> list[str | None]:
-    labels = [None if value is None or value == "" else str(value) for value in values]
+    labels = [None if value is None or value == "" else sound(str(value)) for value in values]
     counts = Counter(label for label in labels if label is not None)
     if len(counts) < 2:
         only = f"one class ({next(iter(counts))!r})" if counts else "no label"

@@ -17,8 +17,13 @@ def save_checkpoint(path: str | Path, state: dict[str, Any]) -> None:
     if torch.cuda.is_available():
         random["cuda"] = torch.cuda.get_rng_state_all()
     partial = path.with_suffix(path.suffix + ".partial")
-    torch.save({**state, "random": random}, partial)
-    os.replace(partial, path)
+    try:
+        torch.save({**state, "random": random}, partial)
+        os.replace(partial, path)
+    except RuntimeError as error:  # torch's writer tells of a full disk as of a wrong position in a file
+        raise OSError(f"{path} could not be written: is the disk full?") from error
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def load_checkpoint(path: str | Path) -> dict[str, Any]:
