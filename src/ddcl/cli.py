@@ -28,7 +28,9 @@ COMMANDS: dict[str, Command] = {
     "claims": Command("ddcl.experiments.claims.command", "run every claim of the theory and print a verdict for each"),
     "demo": Command("ddcl.commands.demo", "the main job on messages of bank customers, beside the usual baselines"),
     "doctor": Command("ddcl.commands.doctor", "what this machine has for ddcl, and whether ddcl works on it"),
+    "explain": Command("ddcl.commands.explain", "what the prototypes of a run are, why a text is read as it is"),
     "fit": Command("ddcl.commands.fit", "texts or embeddings to prototypes you can read, in a run folder"),
+    "report": Command("ddcl.commands.report", "a run as one page to open in a browser, and its pictures as files"),
     "reproduce": Command("ddcl.commands.reproduce", "run a table or figure of the paper again, beside its own figures"),
 }
 
@@ -68,7 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     own = argparse.ArgumentParser(prog=f"ddcl {found.command}", description=COMMANDS[found.command].purpose)
     module.add_arguments(own)
     try:
-        return int(module.run(own.parse_args(found.arguments)))
+        # intermixed: options may stand between a run and texts
+        return int(module.run(own.parse_intermixed_args(found.arguments)))
     except BrokenPipeError:  # the reader, `head` say, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

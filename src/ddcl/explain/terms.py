@@ -10,13 +10,13 @@ import numpy as np
 from ddcl.explain.outputs import Term
 from ddcl.explain.words import joined, words
 
-SAMPLE = 20_000
+SAMPLE = 10_000
 """Texts that are counted, as evenly from the prototypes as they have any: more change no list that is read."""
-CHARACTERS = 800
-"""Of each text; an encoder hardly reads further."""
-SPREAD_WORD, SPREAD_PAIR = 0.15, 0.2
-"""A word with a lower idf (as a part of the largest, ln K) stands everywhere and is left out while there are others;
-so is a pair with such a word in it."""
+CHARACTERS = 1000
+"""Of each text; an encoder reads hardly further."""
+TELLING = 0.2
+"""A word with a lower idf (as a part of the largest, ln K) stands nearly everywhere and is left out while there are
+others; so is a pair with such a word in it."""
 _STUCK = 0.5
 """A pair takes the place of its word if so many of the word's texts have it."""
 _CANDIDATES = 200
@@ -58,8 +58,7 @@ def characteristic_terms(
     rates = _rates(counts, prototype[rows], num_prototypes)
     idf, least = _idf(names, rates)
     weight = np.sqrt(idf * least)
-    spread = np.array([SPREAD_PAIR if " " in name else SPREAD_WORD for name in names])
-    telling = least >= spread * np.log(num_prototypes)
+    telling = least >= TELLING * np.log(num_prototypes)
     found = []
     for number in range(num_prototypes):
         mine = rates[number]

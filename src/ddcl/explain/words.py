@@ -36,8 +36,7 @@ def word_spans(text: str, until: int | None = None) -> list[Span]:
 
 def words(text: str) -> list[str]:
     """The words of a text, for counting: lower case, and not one letter alone."""
-    found = (match[0] for match in _WORD.finditer(text.casefold()))
-    return [word for word in found if len(word) > 1 or _UNSPACED_WORD.match(word)]
+    return [word for word in _WORD.findall(text.casefold()) if len(word) > 1 or _UNSPACED_WORD.match(word)]
 
 
 def joined(pair: str) -> str:

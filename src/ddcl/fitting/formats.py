@@ -19,7 +19,11 @@ DELIMITERS = ",;\t"
 
 def read_text(path: Path) -> str:
     """A file's text, without a byte-order mark; anything but UTF-8 is refused with the place of the first bad byte."""
-    given = path.read_bytes()
+    return decoded(path.read_bytes(), str(path))
+
+
+def decoded(given: bytes, origin: str) -> str:
+    """The text that some bytes are, as :func:`read_text` has it; ``origin`` is what an error names."""
     mark = len(codecs.BOM_UTF8) if given.startswith(codecs.BOM_UTF8) else 0
     try:
         return given[mark:].decode("utf-8")
@@ -27,7 +31,7 @@ def read_text(path: Path) -> str:
         offset = mark + error.start
         line = given.count(b"\n", 0, offset) + 1
         raise BadInputError(
-            f"{path}: not UTF-8: byte 0x{given[offset]:02x} at offset {offset} (line {line}); save the file as UTF-8"
+            f"{origin}: not UTF-8: byte 0x{given[offset]:02x} at offset {offset} (line {line}); save the file as UTF-8"
         ) from error
 
 
