@@ -28,7 +28,7 @@ DESCRIPTION = """\
 The main job from end to end, without a network: customer messages of a bank (Banking77, which comes with the package)
 are embedded by all-MiniLM-L6-v2, `ddcl fit` finds a bank of prototypes in them without labels, and once more with
 labels and a head; both are compared with the usual baselines on the test messages of the set, which nothing has seen
-before. Takes two to three minutes on two cores, most of it for the embeddings, which are kept in the cache.
+before. The first time, much of the time goes into the embeddings, which are kept in the cache.
 """
 EPILOG = """\
 Banking77: Casanueva, Temčinas, Gerz, Henderson and Vulić, Efficient Intent Detection with Dual Sentence Encoders
