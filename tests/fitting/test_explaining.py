@@ -92,6 +92,7 @@ def test_only_words_that_the_encoder_reads_are_weighed(of_texts):
 def test_several_inputs_none_and_embeddings_are_explained_alike(of_texts):
     assert [one.text for one in of_texts.explain(TEXTS[:2], words=False)] == TEXTS[:2]
     assert of_texts.explain([]) == []
+    assert of_texts.explain("the cat", shares=9, words=False)[0].rest == 0.0
     (found,) = of_texts.explain(of_texts.embeddings("the cat"))
     (same,) = of_texts.explain("the cat", words=False)
     assert (found.text, found.words) == (None, ())

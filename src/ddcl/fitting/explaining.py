@@ -154,7 +154,7 @@ class Explainer:
                 Share(k, called[k], share)
                 for k, share in zip(leading.indices.tolist(), leading.values.tolist(), strict=True)
             ),
-            rest=max(0.0, 1.0 - float(leading.values.sum())),
+            rest=max(0.0, 1.0 - float(leading.values.sum())) if len(leading.values) < len(mixture) else 0.0,
             confidence=float(mixture[best]),
             entropy=float(torch.special.entr(mixture).sum()),
             predicted=decided[0],
