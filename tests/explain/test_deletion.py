@@ -15,7 +15,7 @@ from ddcl.explain.deletion import (
     prototype_comparisons,
     word_comparisons,
 )
-from ddcl.explain.occlusion import without, word_groups, word_weights
+from ddcl.explain.occlusion import state_weights, without, word_groups, word_weights
 from ddcl.explain.words import Span, word_spans, words
 from ddcl.functional import assignments
 
@@ -79,6 +79,20 @@ def test_words_of_a_long_text_are_left_out_together_and_share_the_weight():
     assert scored == [1 + 250]
     assert len(found) == 1000
     assert {one.weight for one in found} == {1.0}
+
+
+def test_leaving_states_out_of_the_mean_gives_the_closed_form():
+    text = "one two-three four"
+    # before the text, "one", " two", "-", "three four", behind it
+    places = [(0, 0), (0, 3), (3, 7), (7, 8), (8, 18), (0, 0)]
+    states, direction = torch.randn(6, 5).double(), torch.randn(5).double()
+    found = state_weights(text, states, places, lambda means: means @ direction)
+    assert [one.word for one in found] == ["one", "two", "three", "four"]
+    tokens = [[1], [2], [4], [4]]  # the token of two words is left out with either
+    kept = [[place for place in range(6) if place not in gone] for gone in tokens]
+    expected = [float((states.mean(0) - states[rest].mean(0)) @ direction) for rest in kept]
+    assert [one.weight for one in found] == pytest.approx(expected)
+    assert state_weights("...", states[:2], [(0, 0), (0, 3)], lambda _: pytest.fail("scored")) == ()
 
 
 def test_a_text_without_words_has_no_weights_and_is_not_scored():

@@ -89,9 +89,23 @@ def test_only_words_that_the_encoder_reads_are_weighed(of_texts):
     assert found.words[-1].end == 9 * len("my card ") - 1
 
 
+def test_words_of_long_texts_are_left_out_of_the_mean_of_the_states(of_texts, monkeypatch):
+    monkeypatch.setattr(explaining, "FEW_WORDS", 2)
+    text = "the cats sat"
+    (found,) = of_texts.explain(text)
+    ids = of_texts.encoder.tokenizer(text, return_tensors="pt")["input_ids"]
+    states = of_texts.encoder.model(input_ids=ids).last_hidden_state[0]
+    tokens = [[1], [2, 3], [4]]  # "cats" is two
+    means = torch.stack([states[[t for t in range(6) if t not in gone]].mean(0) for gone in ([], *tokens)])
+    shares = of_texts.mixture(F.normalize(means, dim=-1))[:, found.shares[0].prototype]
+    assert [one.word for one in found.words] == text.split()
+    assert [one.weight for one in found.words] == pytest.approx((shares[0] - shares[1:]).tolist(), abs=1e-5)
+
+
 def test_several_inputs_none_and_embeddings_are_explained_alike(of_texts):
     assert [one.text for one in of_texts.explain(TEXTS[:2], words=False)] == TEXTS[:2]
     assert of_texts.explain([]) == []
+    assert of_texts.explain("the cat", shares=9, words=False)[0].rest == 0.0
     (found,) = of_texts.explain(of_texts.embeddings("the cat"))
     (same,) = of_texts.explain("the cat", words=False)
     assert (found.text, found.words) == (None, ())

@@ -1,9 +1,14 @@
-"""Which words carried an answer: leave each out, and see how far the answer falls."""
+"""Which words carried an answer: leave each out, and see how far the answer falls.
+
+Out of the text, which is scored again for each word; or, for long texts, out of the mean of the encoder's states.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
+import torch
 from torch import Tensor
 
 from ddcl.explain.outputs import Word
@@ -14,6 +19,8 @@ Score = Callable[[Sequence[str]], Float[Tensor, " n"]]
 """Of texts: how strongly each has what is explained."""
 MOST_VARIANTS = 256
 """Texts that are scored for one text; words of a longer one go together with their neighbours."""
+FEW_WORDS = 32
+"""Up to so many words texts are scored without each; beyond, states do as well in one pass (docs/lab/0012)."""
 
 
 def without(text: str, spans: Sequence[Span]) -> str:
@@ -54,4 +61,37 @@ def word_weights(text: str, score: Score, *, until: int | None = None) -> tuple[
         Word(text[span.start : span.end], span.start, span.end, (whole - part) / len(group))
         for group, part in zip(groups, parts, strict=True)
         for span in group
+    )
+
+
+def state_weights(
+    text: str,
+    states: Float[Tensor, "tokens m"],
+    places: Sequence[tuple[int, int]],
+    score: Callable[[Float[Tensor, "n m"]], Float[Tensor, " n"]],
+) -> tuple[Word, ...]:
+    """The same without scoring texts: each word's states are left out of the mean over all states.
+
+    Args:
+        text: to explain.
+        states: of its tokens, from an encoder.
+        places: where in the text each token stands; empty for what the encoder puts before and behind it.
+        score: of means, called once with that of all states and those without each word.
+    """
+    spans = word_spans(text, max((end for _, end in places), default=0))
+    if not spans:
+        return ()
+    starts = [span.start for span in spans]
+    member = torch.zeros(len(spans), len(states), dtype=states.dtype, device=states.device)
+    for token, (start, end) in enumerate(places):
+        first = max(0, bisect_right(starts, start) - 1)  # a token may hold the end of a word and the next one
+        for number in range(first, bisect_right(starts, end - 1) if end > start else 0):
+            if spans[number].end > start:
+                member[number, token] = 1
+    left = 1 - member
+    means = torch.cat([states.mean(0, keepdim=True), left @ states / left.sum(-1, keepdim=True).clamp(min=1)])
+    whole, *parts = score(means).tolist()
+    return tuple(
+        Word(text[span.start : span.end], span.start, span.end, whole - part)
+        for span, part in zip(spans, parts, strict=True)
     )

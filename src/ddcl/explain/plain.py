@@ -95,7 +95,7 @@ def percent(share: float) -> str:
         >>> percent(0.624), percent(0.001)
         ('62 %', 'under 1 %')
     """
-    return f"{100 * share:.0f} %" if share >= 0.005 else "under 1 %"
+    return f"{100 * share:.0f} %" if share >= 0.005 or share == 0 else "under 1 %"
 
 
 def near(example: Example) -> str:

@@ -11,15 +11,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ddcl.data.encoding import Encoding
 from ddcl.explain.cards import ReadRows, titles, vocabulary
 from ddcl.explain.nearest import Nearest, distances_to_own, nearest_rows
-from ddcl.explain.occlusion import word_weights
+from ddcl.explain.occlusion import FEW_WORDS, state_weights, word_weights
 from ddcl.explain.outputs import Explanation, Share, Term, Vocabulary, Word
 from ddcl.explain.terms import characteristic_terms
+from ddcl.explain.words import word_spans
 from ddcl.fitting.batches import Rows
 from ddcl.fitting.errors import BadInputError
 from ddcl.fitting.folder import ASSIGNMENTS, INPUTS
 from ddcl.fitting.mixtures import class_logits
+from ddcl.fitting.training import mixture
 from ddcl.nn import PrototypeReadout
 from ddcl.shapes import Float
 
@@ -110,14 +113,14 @@ class Explainer:
         return [
             self._explanation(
                 None if texts is None else texts[number],
-                mixture,
+                shared,
                 classes[number],
                 near(number),
                 called,
                 shares=shares,
                 words=words,
             )
-            for number, mixture in enumerate(mixtures.cpu())
+            for number, shared in enumerate(mixtures.cpu())
         ]
 
     def explain_rows(self, rows: Sequence[int], *, examples: int, shares: int, words: bool) -> list[Explanation]:
@@ -138,7 +141,7 @@ class Explainer:
     def _explanation(
         self,
         text: str | None,
-        mixture: Float[Tensor, " K"],
+        shared: Float[Tensor, " K"],
         decided: tuple[str | None, float | None],
         near: list[tuple[int, float]],
         called: Sequence[str],
@@ -146,17 +149,17 @@ class Explainer:
         shares: int,
         words: bool,
     ) -> Explanation:
-        leading = mixture.topk(min(shares, len(mixture)))
-        best = int(mixture.argmax())
+        leading = shared.topk(min(shares, len(shared)))
+        best = int(shared.argmax())
         return Explanation(
             text=text,
             shares=tuple(
                 Share(k, called[k], share)
                 for k, share in zip(leading.indices.tolist(), leading.values.tolist(), strict=True)
             ),
-            rest=max(0.0, 1.0 - float(leading.values.sum())),
-            confidence=float(mixture[best]),
-            entropy=float(torch.special.entr(mixture).sum()),
+            rest=max(0.0, 1.0 - float(leading.values.sum())) if len(leading.values) < len(shared) else 0.0,
+            confidence=float(shared[best]),
+            entropy=float(torch.special.entr(shared).sum()),
             predicted=decided[0],
             probability=decided[1],
             examples=tuple(self.read.example(row, cosine) for row, cosine in near),
@@ -164,22 +167,32 @@ class Explainer:
         )
 
     def words(self, text: str, prototype: int) -> tuple[Word, ...]:
-        """How far each word of a text carried the share of a prototype."""
-        return word_weights(text, self.share_of(prototype), until=self.read_until(text))
+        """How far each word of a text carried the share of a prototype; only what the encoder reads of it counts."""
+        places = self._token_places(text)
+        until = len(text) if places is None else max((end for _, end in places), default=0)
+        if places is None or len(word_spans(text, until)) <= FEW_WORDS:
+            return word_weights(text, lambda texts: self.fitted.mixture(list(texts))[:, prototype].cpu(), until=until)
+        return state_weights(text, self._states(text), places, lambda means: self._share_in(means, prototype))
 
-    def share_of(self, prototype: int) -> Callable[[Sequence[str]], Float[Tensor, " n"]]:
-        """The share of a prototype in texts."""
-        return lambda texts: self.fitted.mixture(list(texts))[:, prototype].cpu()
+    def _share_in(self, means: Float[Tensor, "n m"], prototype: int) -> Float[Tensor, " n"]:
+        return mixture(self.fitted.model, F.normalize(means, dim=-1))[:, prototype].cpu()
 
-    def read_until(self, text: str) -> int:
-        """How many characters of a text the encoder reads: what is longer is cut at ``max_tokens``."""
+    def _token_places(self, text: str) -> list[tuple[int, int]] | None:
+        """Where the tokens that the encoder reads stand in a text; None from tokenizers that cannot tell."""
         tokenizer = self.fitted.encoder.tokenizer
-        if not tokenizer.is_fast:  # only those tell where a token stands
-            return len(text)
-        found = tokenizer(
-            text, truncation=True, max_length=self.fitted.settings.max_tokens, return_offsets_mapping=True
-        )
-        return max((end for _, end in found["offset_mapping"]), default=0)
+        if not tokenizer.is_fast:
+            return None
+        length = self.fitted.settings.max_tokens
+        found: list[tuple[int, int]] = tokenizer(text, truncation=True, max_length=length, return_offsets_mapping=True)[
+            "offset_mapping"
+        ]
+        return found
+
+    def _states(self, text: str) -> Float[Tensor, "tokens m"]:
+        length = self.fitted.settings.max_tokens
+        assert length is not None, "a run with an encoder has a length"
+        (found,) = Encoding(self.fitted.encoder, length, 1, self.fitted.device, "float32").batches([text])
+        return found.states[0]
 
     def _classes(self, mixtures: Float[Tensor, "N K"]) -> list[tuple[str | None, float | None]]:
         """The head's class for each mixture and its probability; without a head nothing."""

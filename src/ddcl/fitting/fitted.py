@@ -198,8 +198,8 @@ class Fitted:
             inputs: one text, texts, or embeddings.
             examples: rows of the data that was fitted, nearest first by cosine.
             shares: prototypes to name.
-            words: whether to find how far each word carried the leading prototype, which takes an encoding of the text
-                for each word; only texts have words.
+            words: whether to find how far each word carried the leading prototype; only texts have words. A short text
+                is embedded once more for each of its words.
         """
         return self.explainer.explain(inputs, examples=examples, shares=shares, words=words)
 
