@@ -87,9 +87,15 @@ def test_hostile_texts_are_text_and_do_nothing(open_page, report):
     shown = page.locator("body").inner_text()
     assert '<b>home</b> & "garden"' in shown
     assert any(text[:40] in shown for text in HOSTILE[:3])
+    page.locator("#map").scroll_into_view_if_needed()
+    said = set()
     for index in range(6):
         box = page.locator("#map circle").nth(index).bounding_box()
         page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        said.add(page.locator("#tip .said").text_content())
+    assert rows[0] in said  # of rows in one place the first is told
+    assert said <= set(rows)
+    assert page.locator("img").count() == 0
     assert page.evaluate("window.harm") is None
 
 

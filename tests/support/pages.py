@@ -7,7 +7,7 @@ WIDE, NARROW = (1280, 900), (390, 844)
 
 HOSTILE = (
     "<script>window.harm = 1; alert('harm')</script> my card",
-    '</script></style><img src=x onerror="window.harm = 1"> the cat',
+    '</script></script ></style><!-- <script <img src=x onerror="window.harm = 1"> the cat',
     "quotes \" ' ` and & &lt; {{ 7 * 7 }} ${7 * 7} my card",
     "\u202eright to left override\u202c שלום עולם مرحبا the cat",
     "control \u0007 \u001b[31m characters \u2028 and \u2029 my card",
