@@ -30,6 +30,7 @@ COMMANDS: dict[str, Command] = {
     "explain": Command("ddcl.commands.explain", "what the prototypes of a run are, why a text is read as it is"),
     "explore": Command("ddcl.commands.explore", "look around in a run of fit, in the browser on this machine"),
     "fit": Command("ddcl.commands.fit", "texts or embeddings to prototypes you can read, in a run folder"),
+    "report": Command("ddcl.commands.report", "a run as one page to open in a browser, and its pictures as files"),
     "reproduce": Command("ddcl.commands.reproduce", "run a table or figure of the paper again, beside its own figures"),
 }
 

@@ -6,6 +6,7 @@ Screenshots go to build/screenshots, or where DDCL_SCREENSHOTS says.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -15,10 +16,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from pages import HOSTILE, WIDE
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-WIDE, NARROW = (1280, 900), (390, 844)
-"""Of a laptop and a phone."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -110,3 +110,27 @@ def screenshots() -> Path:
     folder = Path(os.environ.get("DDCL_SCREENSHOTS") or root)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+@pytest.fixture(scope="session")
+def hostile_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of labelled texts, some of them hostile, with two levels."""
+    for package in ("pyarrow", "safetensors", "transformers", "jinja2"):
+        pytest.importorskip(package)
+    from tiny_encoder import write_encoder
+
+    from ddcl.cli import main
+
+    folder = tmp_path_factory.mktemp("hostile")
+    encoder = write_encoder(folder / "tiny")
+    plain = ["my card was declined", "the cat sat", "my card", "the cats sat the cats"] * 12
+    rows = [
+        {"text": text, "place": "bank" if "card" in text else '<b>home</b> & "garden"'} for text in (*HOSTILE, *plain)
+    ]
+    data = folder / "messages.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    given = ["--labels", "place", "--levels", "6", "2", "--encoder", str(encoder), "--epochs", "3", "--text", "text"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DDCL_CACHE", str(folder / "cache"))
+        assert main(["fit", str(data), "--out", str(folder / "run"), *given]) == 0
+    return folder / "run"

@@ -57,8 +57,10 @@ def interrupting_at(monkeypatch, epoch):
 def test_embeddings_become_a_run_folder_with_every_file(vectors, tmp_path, capsys):
     out = tmp_path / "run"
     assert run(vectors, "--out", out, *QUICK) == 0
-    assert set(files(out)) == {"config.json", "model.safetensors", "metrics.jsonl", "assignments.parquet"}
+    run_itself = {"config.json", "model.safetensors", "metrics.jsonl", "assignments.parquet"}
+    assert set(files(out)) == run_itself | {"map.json", "phases.json", "comparison.json", "report.html"}
     shown = capsys.readouterr()
+    assert f"report: {out / 'report.html'}" in shown.out
     assert "prototypes: 4 (auto: of 2 to 32, the number that stays the same" in shown.err
     assert "healthy: 4 of 4 prototypes stand apart, 100% in use" in shown.out
     assert f"ddcl.load({str(out)!r})" in shown.out

@@ -9,14 +9,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from ddcl.commands.report import report_at_the_end
 from ddcl.data.progress import ProgressBar
-from ddcl.fitting import BadInputError, RunFolder
+from ddcl.fitting import BadInputError, RunFolder, load
+from ddcl.fitting.folder import CONFIG
 from ddcl.fitting.run import Request, Telling, fit
 from ddcl.training.progress import Progress
 
 DESCRIPTION = """\
 Find the structure of texts or embeddings: a bank of prototypes of which every row is a mixture, and with --labels a
-head that classifies by it. Writes a run folder that `ddcl.load` reads.
+head that classifies by it. Writes a run folder that `ddcl.load` reads, with a report.html to open in a browser.
 
 DATA is one of
   a .csv, .tsv, .jsonl or .parquet file: a row for each text (UTF-8; the first line of .csv and .tsv names the columns)
@@ -105,6 +107,10 @@ def run(arguments: argparse.Namespace) -> int:
         return _complain(_failure(error), 1)
     live.close()
     print(summary(folder))
+    try:
+        print(report_at_the_end(load(folder.path)))
+    except KeyboardInterrupt:
+        return _complain(_after_interruption(request), 1)
     return 0
 
 
@@ -184,6 +190,8 @@ def live_note(figures: dict[str, float]) -> str:
 
 
 def _after_interruption(request: Request) -> str:
+    if (request.out / CONFIG).exists() and RunFolder(request.out).state == "done":
+        return f"interrupted; the run is done, and `ddcl report {request.out}` writes what is missing to look at it"
     if (request.out / "checkpoint.pt").exists():
         return f"interrupted; `ddcl fit {request.data} --out {request.out} --resume` goes on from the last epoch"
     return "interrupted before the first epoch was done; nothing was written (texts embedded so far are in the cache)"

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from ddcl.data import embed, load_texts
-from ddcl.rivals.accuracy import accuracy
 from ddcl.nn import PrototypeBank
+from ddcl.rivals.accuracy import accuracy
 from ddcl.training import Recipe, Trainer, init_banks
 
 PROTOTYPES, BATCH = 20, 1024

@@ -74,7 +74,7 @@ def neighbouring(
     prototypes: Float[Tensor, "K m"], temperature: float, called: Sequence[str], count: int
 ) -> list[tuple[Neighbour, ...]]:
     """The nearest other prototypes of each, with their distance in units of the root of T."""
-    z = prototypes.double()
+    z = prototypes.cpu().double()
     distance = torch.cdist(z, z, compute_mode="donot_use_mm_for_euclid_dist") / temperature**0.5
     distance.fill_diagonal_(float("inf"))
     near = distance.topk(min(count, len(z) - 1), largest=False)

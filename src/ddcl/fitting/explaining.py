@@ -104,13 +104,20 @@ class Explainer:
         texts = _texts(inputs)
         z = self.fitted.embeddings(inputs)
         mixtures = self.fitted.mixture(z)
+        classes = self._classes(mixtures)
         near = self._nearest(z, examples, itself)
         called = self.titles
         return [
             self._explanation(
-                None if texts is None else texts[number], mixture, near(number), called, shares=shares, words=words
+                None if texts is None else texts[number],
+                mixture,
+                classes[number],
+                near(number),
+                called,
+                shares=shares,
+                words=words,
             )
-            for number, mixture in enumerate(mixtures)
+            for number, mixture in enumerate(mixtures.cpu())
         ]
 
     def explain_rows(self, rows: Sequence[int], *, examples: int, shares: int, words: bool) -> list[Explanation]:
@@ -132,6 +139,7 @@ class Explainer:
         self,
         text: str | None,
         mixture: Float[Tensor, " K"],
+        decided: tuple[str | None, float | None],
         near: list[tuple[int, float]],
         called: Sequence[str],
         *,
@@ -140,7 +148,6 @@ class Explainer:
     ) -> Explanation:
         leading = mixture.topk(min(shares, len(mixture)))
         best = int(mixture.argmax())
-        predicted, probability = self._class_of(mixture)
         return Explanation(
             text=text,
             shares=tuple(
@@ -150,8 +157,8 @@ class Explainer:
             rest=max(0.0, 1.0 - float(leading.values.sum())),
             confidence=float(mixture[best]),
             entropy=float(torch.special.entr(mixture).sum()),
-            predicted=predicted,
-            probability=probability,
+            predicted=decided[0],
+            probability=decided[1],
             examples=tuple(self.read.example(row, cosine) for row, cosine in near),
             words=self.words(text, best) if words and text is not None else (),
         )
@@ -174,13 +181,13 @@ class Explainer:
         )
         return max((end for _, end in found["offset_mapping"]), default=0)
 
-    def _class_of(self, mixture: Float[Tensor, " K"]) -> tuple[str | None, float | None]:
+    def _classes(self, mixtures: Float[Tensor, "N K"]) -> list[tuple[str | None, float | None]]:
+        """The head's class for each mixture and its probability; without a head nothing."""
         model, classes = self.fitted.model, self.fitted.classes
         if not isinstance(model, PrototypeReadout) or classes is None:
-            return None, None
-        probabilities = class_logits(model, mixture[None]).softmax(-1)[0]
-        best = int(probabilities.argmax())
-        return classes[best], float(probabilities[best])
+            return [(None, None)] * len(mixtures)
+        best = class_logits(model, mixtures).softmax(-1).max(-1)
+        return [(classes[k], p) for k, p in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
 
     @cached_property
     def _untypical(self) -> np.ndarray:

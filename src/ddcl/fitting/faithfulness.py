@@ -35,16 +35,16 @@ def check(fitted: Fitted, *, rows: int = ROWS, seed: int = 0, report: Report | N
     drawn = np.sort(np.random.default_rng(seed).permutation(number)[:rows])
     texts = None if explainer.read.texts is None else [explainer.read.texts[row] for row in drawn.tolist()]
     if explainer.rows is not None:
-        z = explainer.rows.at(drawn).to(fitted.device)
+        z = explainer.rows.at(drawn)
     elif texts is not None:
         z = fitted.embeddings(texts)
     else:
         raise BadInputError(f"{fitted.folder.path} has neither its rows nor its texts any more to draw from")
     found = prototype_comparisons(
-        z,
-        fitted.prototypes,
+        z.cpu(),  # in double precision, which not every device has
+        fitted.prototypes.cpu(),
         fitted.temperature,
-        fitted.mixture(z).argmax(-1),
+        fitted.mixture(z).argmax(-1).cpu(),
         head=_head(fitted),
         seed=seed,
     )
@@ -56,14 +56,16 @@ def check(fitted: Fitted, *, rows: int = ROWS, seed: int = 0, report: Report | N
 def _head(fitted: Fitted) -> Callable[[Tensor], Tensor] | None:
     """Mixtures to probabilities of classes."""
     model = fitted.model
-    return (lambda shares: class_logits(model, shares).softmax(-1)) if isinstance(model, PrototypeReadout) else None
+    if not isinstance(model, PrototypeReadout):
+        return None
+    return lambda shares: class_logits(model, shares.to(fitted.device)).softmax(-1).cpu()
 
 
 def _answering(fitted: Fitted) -> Callable[[Sequence[str]], Answers]:
     head = _head(fitted)
 
     def answers(texts: Sequence[str]) -> Answers:
-        shares = fitted.mixture(list(texts))
+        shares = fitted.mixture(list(texts)).cpu()
         return Answers(shares, None if head is None else head(shares))
 
     return answers

@@ -13,8 +13,8 @@ from ddcl.shapes import Float, Int
 
 HEATED_ROWS, DIRECTIONS = 2048, 128
 """Rows the bank is heated in, and the leading principal directions of them that are kept."""
-HOTTEST, COLDER = 1.3, 3.0
-"""It ends at this multiple of T_c (above 1 as the last merges take their time), and begins so many times colder than
+HOTTEST, COLDER = 1.6, 3.0
+"""It ends at this multiple of T_c, above 1 as a trained bank can hold out there, and begins so many times colder than
 it is read."""
 POINTS, STEPS = 40, 40
 """Temperatures, and the most steps at each."""

@@ -45,7 +45,7 @@ def principal_plane(rows: Float[Tensor, "N m"]) -> Plane:
 
 
 def neighbour_map(points: Float[Tensor, "N m"], seed: int) -> Float[Tensor, "N 2"] | None:
-    """t-SNE by scikit-learn, started from the principal plane; None where it is not installed or for few points.
+    """t-SNE by scikit-learn, started from the principal plane; None where it is not installed or nothing is to be seen.
 
     Neighbours on it are neighbours in the data; distances across it, and the sizes of groups, mean nothing.
     """
@@ -54,13 +54,11 @@ def neighbour_map(points: Float[Tensor, "N m"], seed: int) -> Float[Tensor, "N 2
         from sklearn.manifold import TSNE
     except ImportError:
         return None
-    if len(points) < 4:
-        return None
     flat = points.numpy().astype(np.float64)
+    if len(flat) < 4 or not np.ptp(flat, axis=0).any():
+        return None
     components = min(_COMPONENTS, *flat.shape)
     flat = PCA(components, random_state=seed).fit_transform(flat)
-    if not flat.std(0)[0] > 0:
-        return None  # all the same
     perplexity = min(_PERPLEXITY, (len(points) - 1) / 3)
     start = "pca" if components >= 2 else "random"
     method = TSNE(init=start, random_state=seed, max_iter=_ITERATIONS, perplexity=perplexity)

@@ -14,11 +14,11 @@ RESTARTS = 10
 """Of the k-means that everything is compared with, as in the paper."""
 
 
-def kmeans_baseline(rows: Tensor, clusters: int, seed: int) -> Any:
-    """scikit-learn's k-means with ten restarts, fitted."""
+def kmeans_baseline(rows: Tensor, clusters: int, seed: int, restarts: int = RESTARTS) -> Any:
+    """scikit-learn's k-means with some restarts, fitted."""
     from sklearn.cluster import KMeans
 
-    return KMeans(clusters, n_init=RESTARTS, random_state=seed).fit(rows.cpu().numpy())
+    return KMeans(clusters, n_init=restarts, random_state=seed).fit(rows.cpu().numpy())
 
 
 def cluster_scores(found: Sequence[int] | np.ndarray, labels: Sequence[int] | np.ndarray) -> dict[str, float]:

@@ -8,12 +8,12 @@ import torch
 
 pytest.importorskip("sklearn")
 
-from ddcl.rivals.clusters import cluster_scores, purity, recalls
 from ddcl.experiments.reproduce.debris import STUDY, Setting, execute, runs
 from ddcl.experiments.reproduce.debris_notes import notes
 from ddcl.experiments.reproduce.orbits import REGIMES, Orbits, catalogued_orbits, orbital_period, synthetic_orbits
 from ddcl.experiments.reproduce.projection import principal_components, standardised
 from ddcl.experiments.reproduce.study import Done, Run
+from ddcl.rivals.clusters import cluster_scores, purity, recalls
 
 AXIS, ECCENTRICITY, SINE, COSINE, NODE, CROSS_SECTION, PERIOD = range(7)
 

@@ -9,10 +9,10 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from ddcl.rivals.accuracy import accuracy
 from ddcl.experiments.claims.ledger import Claim, MissingError, Numbers, Verdict, fails, holds, holds_if
 from ddcl.experiments.claims.problems import blobs, descend, generator, tiny
 from ddcl.functional import covariance, critical_temperature, kmeans, readout, separation
+from ddcl.rivals.accuracy import accuracy
 from ddcl.training import ExponentialSchedule
 
 SLOW, FAST = (0.001, 0.01, 0.1), (0.5, 1.0)

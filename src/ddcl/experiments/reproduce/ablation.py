@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from ddcl.data import load_images
 from ddcl.experiments.reproduce.ablation_notes import notes
-from ddcl.rivals.clusters import cluster_scores
 from ddcl.experiments.reproduce.dynamics import Watch, best, thinned
 from ddcl.experiments.reproduce.projection import principal_components
 from ddcl.experiments.reproduce.study import Column, Result, Run, Study
 from ddcl.functional import separation
 from ddcl.nn import PrototypeBank, TokenNorm
+from ddcl.rivals.clusters import cluster_scores
 from ddcl.training import CollapseMonitor, CollapseWarning, Critical, GuardWarning, Recipe, Trainer, paper_recipe
 
 PROTOTYPES, DIM, RESTARTS, EPOCHS = 10, 32, 10, 300

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ddcl.rivals.clusters import RESTARTS, cluster_scores, kmeans_baseline, recalls
 from ddcl.experiments.reproduce.debris_notes import notes
 from ddcl.experiments.reproduce.dynamics import Watch, best, thinned
 from ddcl.experiments.reproduce.orbits import REGIMES, Orbits, catalogued_orbits, synthetic_orbits
@@ -19,6 +18,7 @@ from ddcl.experiments.reproduce.projection import principal_components, standard
 from ddcl.experiments.reproduce.study import Column, Paper, Result, Run, Study
 from ddcl.experiments.shuffling import Shuffled
 from ddcl.nn import PrototypeBank
+from ddcl.rivals.clusters import RESTARTS, cluster_scores, kmeans_baseline, recalls
 from ddcl.training import CollapseMonitor, CollapseWarning, Exponential, Recipe, Trainer, paper_recipe
 
 DIM, BATCH = 5, 256

@@ -7,10 +7,10 @@ from statistics import mean, stdev
 
 import numpy as np
 
-from ddcl.rivals.clusters import cluster_scores
 from ddcl.experiments.reproduce.orbits import REGIMES
 from ddcl.experiments.reproduce.study import Done
 from ddcl.experiments.reproduce.summary import average, cases, methods, values
+from ddcl.rivals.clusters import cluster_scores
 
 PAPER_MARGIN = 0.772 - 0.756
 """ACC of the paper's bank, at its best epoch, over k-means."""

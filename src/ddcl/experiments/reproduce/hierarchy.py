@@ -14,13 +14,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ddcl.data import TokenStates, load_texts, token_states
-from ddcl.rivals.clusters import cluster_scores, kmeans_baseline
 from ddcl.experiments.reproduce.dynamics import Watch, best, thinned
 from ddcl.experiments.reproduce.study import Column, Done, Paper, Result, Run, Study
 from ddcl.experiments.reproduce.summary import average, cases, methods
 from ddcl.experiments.shuffling import Shuffled
 from ddcl.functional.segments import mean_over_tokens
 from ddcl.nn import HierarchicalReadout, Level, PrototypeBank
+from ddcl.rivals.clusters import cluster_scores, kmeans_baseline
 from ddcl.training import CollapseMonitor, Recipe, Trainer, cluster_embeddings, paper_recipe
 
 TOPICS, TOKENS = 20, 64

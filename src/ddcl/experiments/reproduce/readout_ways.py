@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ddcl.rivals.clusters import cluster_scores, kmeans_baseline
 from ddcl.experiments.reproduce.dynamics import Watch
 from ddcl.experiments.reproduce.readout_texts import Vectors, drawn, standardised_by, unit
 from ddcl.experiments.shuffling import Shuffled
 from ddcl.nn import NeighbourhoodEncoder, PooledOutput, PrototypeReadout
+from ddcl.rivals.clusters import cluster_scores, kmeans_baseline
 from ddcl.training import (
     CollapseMonitor,
     CollapseWarning,

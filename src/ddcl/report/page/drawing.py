@@ -24,12 +24,10 @@ def tag(name: str, *inside: str | Markup, **attributes: Any) -> Markup:
     named = ((key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items() if value is not None)
     said = "".join(f' {key}="{escape(_number(value))}"' for key, value in named)
     content = Markup("").join(inside)
-    return Markup(f"<{name}{said}>{content}</{name}>")  # noqa: S704 - all parts are escaped above
+    return Markup(f"<{name}{said}>{content}</{name}>")  # all parts are escaped above
 
 
-def picture(
-    width: float, height: float, *parts: Markup, label: str, fixed: bool = False, **attributes: Any
-) -> Markup:
+def picture(width: float, height: float, *parts: Markup, label: str, fixed: bool = False, **attributes: Any) -> Markup:
     """A whole picture; the label is what is read aloud. One that is fixed does not grow or shrink with the page."""
     size = {"width": round(width), "height": round(height)} if fixed else {}
     view = f"0 0 {_number(width)} {_number(height)}"
@@ -53,6 +51,7 @@ class Scale:
     logarithmic: bool = False
 
     def __call__(self, value: float) -> float:
+        """Where a number is."""
         low, high, value = (math.log(one) if self.logarithmic else one for one in (self.low, self.high, value))
         return self.start + (self.end - self.start) * ((value - low) / (high - low) if high > low else 0.5)
 

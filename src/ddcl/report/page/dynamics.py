@@ -101,9 +101,7 @@ def _over_epochs(
     return Panel(title, note, drawn, legend, tuple(map(tuple, lines.values())))
 
 
-def _portrait(
-    variance: Sequence[float | None], apart: Sequence[float | None], when: Sequence[float | None]
-) -> Panel:
+def _portrait(variance: Sequence[float | None], apart: Sequence[float | None], when: Sequence[float | None]) -> Panel:
     both = [(v, s) for v, s in zip(variance, apart, strict=True) if v is not None and s is not None]
     most_v, most_s = max([v for v, _ in both] + [0.0]) or 1.0, max([s for _, s in both] + [0.0]) or 1.0
     x = Scale(0.0, 1.05 * most_v, _LEFT, WIDTH - _RIGHT)
@@ -115,7 +113,5 @@ def _portrait(
         parts.append(tag("circle", cx=here, cy=there, r=2.5, class_="f0", fill_opacity=late))
     if at:
         parts.append(tag("circle", cx=at[-1][0], cy=at[-1][1], r=5, class_="ring"))
-    drawn = picture(
-        WIDTH, HEIGHT, *parts, label=f"Phase portrait: separation against variance over {len(when)} epochs"
-    )
+    drawn = picture(WIDTH, HEIGHT, *parts, label=f"Phase portrait: separation against variance over {len(when)} epochs")
     return Panel("Phase portrait, S(P) over V", "From pale to full; ringed is the end.", drawn, (), ())

@@ -51,8 +51,8 @@ def render(contents: Contents) -> str:
         tree=None if contents.phases is None else draw_tree(contents.phases, contents.titles),
         open_tree=contents.num_prototypes <= OPEN_TREE,
         colours=data["colours"],
-        style=Markup(style),  # noqa: S704 - ours
-        script=Markup(script),  # noqa: S704
+        style=Markup(style),
+        script=Markup(script),
         policy=_policy(style, script),
         data=_as_data(data),
         version=__version__,
@@ -90,7 +90,7 @@ def _map(contents: Contents) -> tuple[dict[str, Any], Markup | None]:
 def _as_data(data: Mapping[str, Any]) -> Markup:
     """JSON that no parser of HTML takes for anything else: all but ASCII is escaped, and so is what opens a tag."""
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"))
-    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))  # noqa: S704
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
 def _policy(style: str, script: str) -> str:
@@ -99,6 +99,6 @@ def _policy(style: str, script: str) -> str:
     def known(text: str) -> str:
         return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
 
-    return f"default-src 'none'; style-src {known(style)}; script-src {known(script)}; base-uri 'none'; form-action 'none'"
-
-
+    return (
+        f"default-src 'none'; style-src {known(style)}; script-src {known(script)}; base-uri 'none'; form-action 'none'"
+    )

@@ -7,7 +7,7 @@ ON_A_CARD, ON_THE_MAP = 400, 240
 _DELETE = 0x7F
 # what is invisible and does something gets its picture; a tab and the end of a line are text
 _PICTURES = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\t\n"} | {_DELETE: "\u2421"}
-_PICTURES |= {code: "\ufffd" for code in [*range(0x80, 0xA0), *range(0xD800, 0xE000)]}
+_PICTURES |= dict.fromkeys([*range(0x80, 0xA0), *range(0xD800, 0xE000)], "\ufffd")
 
 
 def shown(text: str, limit: int = ON_A_CARD) -> str:

@@ -28,8 +28,8 @@ def verdict(config: Mapping[str, Any], settings: Settings, phases: Mapping[str, 
         f"{figures['distinct']:.0f} of {K} prototypes stand apart, and {percent(figures['usage'])} of them are the "
         "nearest of some row.",
         f"A row is on average {percent(result['confidence'])} of its nearest prototype; the mixtures are read at "
-        f"{short(reading['temperature'] / reading['critical'])} of the critical temperature, above which all "
-        "prototypes would fall into one point.",
+        f"{short(reading['temperature'] / reading['critical'])} of the critical temperature, above which "
+        "a bank that has fallen into one point stays there.",
     ]
     if phases is not None:
         kept = [n for t, n in zip(phases["temperatures"], phases["distinct"], strict=True) if t <= phases["reading"]]
@@ -114,9 +114,7 @@ def _beside_kmeans(comparison: Mapping[str, Any]) -> Compared:
             "ACC matches each label with one prototype at most, so it stays low where there are more prototypes than "
             "labels; purity lets several prototypes share a label."
         )
-    return Compared(
-        "Beside k-means", ("method", "distortion", *(named[name] for name in scores)), rows, note.strip()
-    )
+    return Compared("Beside k-means", ("method", "distortion", *(named[name] for name in scores)), rows, note.strip())
 
 
 def facts(config: Mapping[str, Any], settings: Settings) -> list[tuple[str, str]]:
@@ -127,7 +125,9 @@ def facts(config: Mapping[str, Any], settings: Settings) -> list[tuple[str, str]
         found.append(("text column" if settings.kind == "texts" else "array", settings.text_column))
     if settings.label_column is not None:
         found.append(("labels", f"{settings.label_column}, {len(settings.classes or ())} classes"))
-    found.append(("embeddings", f"{settings.dim} numbers each" + (f", by {settings.encoder}" if settings.encoder else "")))
+    found.append(
+        ("embeddings", f"{settings.dim} numbers each" + (f", by {settings.encoder}" if settings.encoder else ""))
+    )
     found.append(("prototypes", f"{settings.prototypes} ({settings.prototypes_reason})"))
     if settings.levels is not None:
         found.append(("levels", ", ".join(map(str, settings.levels))))
