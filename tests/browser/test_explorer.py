@@ -162,6 +162,9 @@ def test_a_name_survives_a_restart_and_is_text(explorer, expect, texts_folder, t
     with served(folder) as where:
         page = explorer(where)
         page.locator("#list .edit").nth(1).click()
+        page.keyboard.type("thought better of")
+        page.keyboard.press("Escape")
+        page.locator("#list .edit").nth(1).click()
         page.keyboard.type(NAME)
         page.keyboard.press("Enter")
         expect(page.locator("#list .name").nth(1)).to_have_text(NAME)

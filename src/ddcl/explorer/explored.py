@@ -66,7 +66,6 @@ class ExploredRun:
             "name": folder.path.resolve().name,
             "settings": self.fitted.settings.as_json(),
             "result": {name: value for name, value in result.items() if name != "sizes"},
-            "created": self.fitted.config["created"],
             "columns": self.rows.columns,
             "cards": self.cards,
             "titles": titles([None] * len(self.cards), self.fitted.explainer.terms),

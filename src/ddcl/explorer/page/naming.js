@@ -20,22 +20,23 @@ export async function rename(number, name) {
 
 // a field that looks like a title until it is used
 export function nameField(number, done = () => {}) {
-  let kept = false;
-  const leave = async (keep) => {
-    if (kept) return;
-    kept = true;
-    if (keep) await rename(number, field.value);
-    done();
-  };
+  let keep = true;
   const field = element("input", {
     type: "text", class: "name-field", maxlength: 1000, dir: "auto", value: nameOf(number) ?? "",
     placeholder: state.run.titles[number], "aria-label": `Name of prototype ${number}; empty takes it away`,
     onkeydown: (event) => {
       if (event.key === "Enter") field.blur();
-      else if (event.key === "Escape") { field.value = nameOf(number) ?? ""; leave(false); }
+      else if (event.key === "Escape") {
+        keep = false;
+        field.value = nameOf(number) ?? "";
+        field.blur();
+      }
     },
-    onblur: () => leave(true),
-    onfocus: () => { kept = false; },
+    onblur: async () => {
+      if (keep) await rename(number, field.value);
+      keep = true;
+      done();
+    },
   });
   return field;
 }
