@@ -63,7 +63,7 @@ def test_without_texts_the_vocabulary_is_shown(explain, runs):
     for card in found.cards:
         assert f"prototype {card.number}: {card.title}" in out
         assert f"{card.size} rows ({100 * card.coverage:.1f} %)" in out
-    assert "rows that fit none" in out
+    assert "the most undecided rows" in out
     assert "\x1b" not in out
     status, out, _ = explain("messages", "--format", "json")
     assert json.loads(out) == json.loads(json.dumps(found.as_json()))

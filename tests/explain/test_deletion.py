@@ -97,7 +97,7 @@ def test_leaving_states_out_of_the_mean_gives_the_closed_form():
 
 def test_a_text_without_words_has_no_weights_and_is_not_scored():
     assert word_weights("?! \x1b", lambda _: pytest.fail("scored")) == ()
-    assert word_weights("one two", lambda texts: torch.arange(len(texts)), until=2)[0].word == "on"
+    assert word_weights("one two", lambda texts: torch.arange(len(texts)), until=2)[0].word == "one"
 
 
 def test_named_words_are_those_of_largest_positive_weight():
@@ -191,3 +191,10 @@ def test_the_leading_prototype_is_faithful_and_a_random_one_is_not():
 def test_words_left_out_leave_the_rest_where_it_is():
     assert without("a <b> c", [Span(6, 7), Span(0, 1)]) == " <b> "
     assert without("a", []) == "a"
+
+
+def test_few_rows_show_nothing_whatever_their_interval():
+    found = compare(np.ones(5), np.zeros(5), **SAID)
+    assert found.low > 0
+    assert found.verdict == "not shown"
+    assert "fewer than 20 rows" in found.sentence()

@@ -393,3 +393,54 @@ def test_labels_that_no_file_can_hold_are_made_sound(tiny_folder, tmp_path):
     assert fitted.classes == ("?", "home")
     fitted.rename(0, "\ud800")
     assert fitted.names[0] == "?"
+
+
+def test_held_out_rows_have_no_part_in_the_model(labelled, tmp_path):
+    from safetensors.numpy import load_file
+
+    options = ["--labels", "team", "--prototypes", "6", "--levels", "6", "3", "--epochs", "3"]
+    assert run(labelled, "--out", tmp_path / "one", *options) == 0
+    table = ddcl.load(tmp_path / "one").folder.read_table("assignments.parquet")
+    held = np.flatnonzero(table["held_out"].to_numpy())
+    assert len(held) == 20
+    arrays = dict(np.load(labelled))
+    arrays["z"][held] = 50.0
+    np.savez(labelled, **arrays)
+    assert run(labelled, "--out", tmp_path / "two", *options) == 0
+    one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
+    assert one.keys() == two.keys()
+    assert all(np.array_equal(one[name], two[name]) for name in one)
+
+
+def test_a_seed_beyond_32_bits_is_a_seed(vectors, tmp_path, capsys):
+    assert run(vectors, "--out", tmp_path / "run", "--prototypes", "4", "--epochs", "2", "--seed", "5000000000") == 0
+    assert (tmp_path / "run" / "comparison.json").exists()
+    assert "could not" not in capsys.readouterr().err
+
+
+def test_what_fails_after_the_run_is_done_is_a_sentence(vectors, tmp_path, monkeypatch, capsys):
+    def fails(*_):
+        raise MemoryError
+
+    monkeypatch.setattr("ddcl.fitting.run.write_charts", fails)
+    assert run(vectors, "--out", tmp_path / "run", "--prototypes", "4", "--epochs", "2") == 0
+    assert "could not be written (MemoryError)" in capsys.readouterr().err
+    assert folders.RunFolder(tmp_path / "run").state == "done"
+
+
+def test_a_finished_run_is_not_another_one(vectors, tmp_path, capsys):
+    asked = ["--out", tmp_path / "run", "--prototypes", "4", "--epochs", "2"]
+    assert run(vectors, *asked) == 0
+    assert run(vectors, *asked, "--resume") == 0
+    assert run(vectors, "--out", tmp_path / "run", "--prototypes", "5", "--resume") == 2
+    assert "is done, with --prototypes 4, not 5" in capsys.readouterr().err
+    assert run(tmp_path / "nothing.npy", "--out", tmp_path / "run", "--resume") == 2
+    assert "was not of" in capsys.readouterr().err
+
+
+def test_labels_that_are_not_numbers_are_missing(tmp_path):
+    z = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
+    labels = np.where(np.arange(60) % 3 == 2, np.nan, np.arange(60) % 3)
+    np.savez(tmp_path / "some.npz", z=z, y=labels)
+    assert run(tmp_path / "some.npz", "--labels", "y", "--out", tmp_path / "run", "--epochs", "2") == 0
+    assert ddcl.load(tmp_path / "run").classes == ("0.0", "1.0")

@@ -11,7 +11,7 @@ import ddcl
 from ddcl.cli import main
 from ddcl.fitting.batches import LabelledBatches, Rows
 from ddcl.fitting.classes import UNLABELLED, Classes
-from ddcl.fitting.lessons import QUANTISATION, lessons_for, share_out
+from ddcl.fitting.lessons import QUANTISATION, _log_shares, lessons_for, share_out
 from ddcl.fitting.mixtures import class_logits
 from ddcl.fitting.settings import Settings, usual_effort
 
@@ -170,3 +170,18 @@ def test_fewer_prototypes_than_classes_still_give_a_head(labelled, tmp_path):
     fit(labelled, "--labels", "team", "--prototypes", "2", "--out", tmp_path / "run")
     fitted = ddcl.load(tmp_path / "run")
     assert fitted.probabilities(np.load(labelled)["z"]).shape == (200, 3)
+
+
+def test_shares_are_right_far_from_the_origin():
+    torch.manual_seed(0)
+    z, prototypes = torch.randn(50, 8), torch.randn(6, 8)
+    near = _log_shares(z.double(), prototypes.double(), torch.tensor(1.0))
+    far = _log_shares(z + 1000, prototypes + 1000, torch.tensor(1.0))
+    assert (far.exp() - near.exp()).abs().max() < 0.01  # what float32 leaves of the rows themselves
+
+
+def test_rows_that_are_all_the_same_cannot_be_learned_from():
+    rows = Rows(np.ones((21, 4), dtype=np.float32), normalise=False)
+    found = Classes(torch.arange(21) % 3, np.arange(18, 21))
+    with pytest.raises(ddcl.fitting.BadInputError, match="all rows are the same"):
+        lessons_for(rows, settings(21, 3, 4), found)

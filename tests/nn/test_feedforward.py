@@ -256,7 +256,7 @@ def trained_accuracy(make, *, seed, dim=32, length=8, p=7, steps=250, batch=64, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0])
 def test_a_two_layer_model_learns_a_formal_language_as_well_as_with_its_usual_feed_forward_part(seed):
     dim = 32
     usual, usual_size = trained_accuracy(

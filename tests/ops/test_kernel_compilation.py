@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("dtype", "capability"), [("bf16", 90), ("fp16", 80), ("fp32", 90)])
+@pytest.mark.parametrize(("dtype", "capability"), [("bf16", 90), ("fp32", 80)])
 def test_every_kernel_compiles_for_gpus_that_are_not_here(dtype, capability, tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment |= {"PYTHONPATH": str(ROOT / "src"), "TRITON_CACHE_DIR": str(tmp_path)}

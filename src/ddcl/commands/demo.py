@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="where the two runs go (runs/demo-DATE)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of all that is random (0)")
+    parser.add_argument("--seed", type=fit.seed, default=0, metavar="N", help="of all that is random (0)")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--full", action="store_true", help=f"all training messages, not {TRAINED} of each intent")
     size.add_argument(
@@ -103,13 +103,14 @@ def run(arguments: argparse.Namespace) -> int:
         clusters, head = (load(folder) for folder in folders.values())
         _say("\ncomparing on the test messages")
         tables = [*_classified(messages, train, test, head), "", *_clustered(messages, train, test, clusters)]
+        said = [*tables, "", *_shown(clusters), "", *_whereabouts(clusters, head)]
     except KeyboardInterrupt:
         return _complain("interrupted; texts embedded so far are in the cache", 1)
     except (FileNotFoundError, ImportError, BadInputError) as error:
         return _complain(str(error), 2)
     except (OSError, RuntimeError) as error:
         return _complain(f"failed: {' '.join(str(error).split()) or type(error).__name__}", 1)
-    print("\n".join(["", *tables, "", *_shown(clusters), "", *_whereabouts(clusters, head)]))
+    print("\n".join(["", *said]))
     done = time.monotonic()
     print(f"\n{done - began:.0f} s, of which {embedded - began:.0f} s for the embeddings, which the cache now holds")
     return 0

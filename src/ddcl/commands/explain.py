@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ddcl.commands.fit import seed
 from ddcl.data.progress import progress_bar
 from ddcl.data.shards import whole_file
 from ddcl.experiments.environment import environment
@@ -62,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--examples", type=int, metavar="N", help="rows to show (3 nearest ones; 5 typical ones)")
     parser.add_argument("--no-words", action="store_true", help="leave out the words, which take most of the time")
     parser.add_argument("--sample", type=int, default=ROWS, metavar="N", help=f"--check: rows to draw ({ROWS})")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="--check: of the draws (0)")
+    parser.add_argument("--seed", type=seed, default=0, metavar="N", help="--check: of the draws (0)")
     parser.add_argument("--device", default="cpu", help="cpu (the default), cuda, cuda:1, mps")
 
 
@@ -197,7 +198,7 @@ def _lines(file: str | None) -> list[str]:
         if not path.is_file():
             raise BadInputError(f"--file: there is no file {path}")
         text = read_text(path)
-    return [line for line in text.split("\n") if line.strip()]
+    return [line.removesuffix("\r") for line in text.split("\n") if line.strip()]
 
 
 def _sound(text: str) -> str:

@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a hierarchy: how many levels (each a quarter of the one below), or the prototypes of each, finest first",
     )
     parser.add_argument("--epochs", type=int, metavar="N", help="50, fewer for many rows")
-    parser.add_argument("--seed", type=_seed, metavar="N", help="of all that is random (0)")
+    parser.add_argument("--seed", type=seed, metavar="N", help="of all that is random (0)")
     parser.add_argument("--device", default="cpu", help="cpu (the default), cuda, cuda:1, mps")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="the run folder (runs/NAME-DATE)")
     parser.add_argument("--resume", action="store_true", help="go on with the unfinished run in --out")
@@ -135,7 +135,9 @@ def summary(folder: RunFolder) -> str:
             f"{level['metrics']['usage']:.0%} in use (read at {_short(level['relative_temperature'])} T_c)"
         )
     if result["accuracy"] is not None:
-        lines.append(_compared(result["accuracy"]))
+        lines.append(_compared(result["accuracy"], settings.rows))
+    elif settings.classes is not None:
+        lines.append("no accuracy: every class needs its only row to learn from, so none could be held out")
     lines += ["", "largest prototypes:", *_largest(result["sizes"], settings.rows)]
     lines += [
         "",
@@ -147,9 +149,11 @@ def summary(folder: RunFolder) -> str:
     return "\n".join(lines)
 
 
-def _compared(found: dict[str, Any]) -> str:
-    rival = found["logistic_regression"]
+def _compared(found: dict[str, Any], rows: int) -> str:
+    rival, learned = found["logistic_regression"], found["logistic_regression_rows"]
     beside = "scikit-learn is not here to compare with" if rival is None else f"logistic regression {rival:.1%}"
+    if rival is not None and learned < rows / 2:
+        beside += f" from {learned} rows"
     return (
         f"accuracy on {found['held_out_rows']} held-out rows: {found['head']:.1%} ({beside}, "
         f"always the most frequent class {found['most_frequent_class']:.1%})"
@@ -208,7 +212,8 @@ def _usual_folder(data: Path) -> Path:
     return Path("runs") / f"{data.stem or 'data'}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
-def _seed(given: str) -> int:
+def seed(given: str) -> int:
+    """A seed as the command line takes it."""
     if not given.isdecimal() or int(given) >= 2**63:
         raise argparse.ArgumentTypeError(f"got {given!r}, expected a whole number from 0, below 2^63")
     return int(given)

@@ -108,6 +108,7 @@ def vocabulary(
     examples: int,
     outliers: int,
     neighbours: int,
+    taught: bool = False,
 ) -> Vocabulary:
     """A card for each prototype, and the rows that are the most undecided.
 
@@ -121,6 +122,7 @@ def vocabulary(
         examples: rows on each card.
         outliers: undecided rows.
         neighbours: on each card.
+        taught: whether the bank has learned from the labels.
     """
     called = titles(names, terms)
     near = neighbouring(prototypes, temperature, called, neighbours)
@@ -144,6 +146,7 @@ def vocabulary(
                 label=label,
                 purity=pure,
                 neighbours=near[number],
+                taught=taught and label is not None,
             )
         )
     undecided = np.argsort(-rows.entropy, kind="stable")

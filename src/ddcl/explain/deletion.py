@@ -20,6 +20,8 @@ NAMED_WORDS = 3
 NON_NEGLIGIBLE = 0.01
 """The share from which on a prototype has a part in a mixture."""
 LEVEL, RESAMPLES = 0.95, 4000
+LEAST_ROWS = 20
+"""From fewer nothing is concluded: an interval by resampling is too narrow there."""
 FAITHFUL, NOT_SHOWN = "faithful", "not shown"
 
 
@@ -51,7 +53,9 @@ class Comparison(_Plain):
         """The verdict with its figures."""
         if not self.rows:
             return f"{self.verdict}: there is no row to compare taking away {self.removed} with {self.instead}"
-        why = "" if self.verdict == FAITHFUL else ", which is below 0" if self.high < 0 else ", which holds 0"
+        why = "" if self.low > 0 else ", which is below 0" if self.high < 0 else ", which holds 0"
+        if self.rows < LEAST_ROWS:
+            why += f", but fewer than {LEAST_ROWS} rows say nothing"
         return (
             f"{self.verdict}: without {self.removed}, {self.effect} by {self.named:.3f}; without {self.instead}, by "
             f"{self.random:.3f}; difference {self.difference:.3f}, 95 % interval {self.low:.3f} to {self.high:.3f}{why}"
@@ -113,7 +117,7 @@ def compare(
         low=float(low),
         high=float(high),
         wins=float((difference > 0).mean() + 0.5 * (difference == 0).mean()),
-        verdict=FAITHFUL if number > 1 and low > 0 else NOT_SHOWN,
+        verdict=FAITHFUL if number >= LEAST_ROWS and low > 0 else NOT_SHOWN,
     )
 
 

@@ -19,7 +19,7 @@ def vocabulary_markdown(vocabulary: Vocabulary, cards: Sequence[PrototypeCard]) 
             f"{in_markdown(quoted(one.text, one.row))}"
             for one in vocabulary.outliers
         ]
-        parts.append("\n".join(["## Rows that fit none", "", *rows]))
+        parts.append("\n".join(["## The most undecided rows", "", *rows]))
     return "\n\n".join(parts)
 
 

@@ -75,11 +75,13 @@ class PrototypeCard(_Plain):
     purity: float | None
     """How large a part of its labelled rows that is."""
     neighbours: tuple[Neighbour, ...]
+    taught: bool = False
+    """Whether the bank has learned from these labels: its purity is then no measure of what it finds by itself."""
 
 
 @dataclass(frozen=True)
 class Vocabulary(_Plain):
-    """The bank as a whole: a card for each prototype in the order of their numbers, and rows that fit none."""
+    """The bank as a whole: a card for each prototype in the order of their numbers, and the most undecided rows."""
 
     cards: tuple[PrototypeCard, ...]
     outliers: tuple[Example, ...]

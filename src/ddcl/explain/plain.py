@@ -17,7 +17,7 @@ def vocabulary_text(vocabulary: Vocabulary, cards: Sequence[PrototypeCard]) -> s
     """The cards asked for, in the order given, and the outliers."""
     parts = ["\n".join(card_lines(card)) for card in cards]
     if vocabulary.outliers:
-        parts.append("\n".join(["rows that fit none (largest entropy first):", *map(_outlier, vocabulary.outliers)]))
+        parts.append("\n".join(["the most undecided rows, by entropy:", *map(_outlier, vocabulary.outliers)]))
     return "\n\n".join([f"{len(vocabulary.cards)} prototypes of {vocabulary.rows} rows", *parts])
 
 
@@ -78,6 +78,7 @@ def sizes(card: PrototypeCard) -> str:
         said += f", mean share {percent(card.confidence)}"
     if card.label is not None and card.purity is not None:
         said += f", {percent(card.purity)} labelled {one_line(card.label)}"
+        said += " (it learned from labels)" if card.taught else ""
     return said
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from itertools import takewhile
 from typing import NamedTuple
 
 # `\w` has no vowel signs and no accents that stand alone, without which words of many scripts fall apart
@@ -31,7 +32,8 @@ def word_spans(text: str, until: int | None = None) -> list[Span]:
         >>> [text[start:end] for start, end in word_spans(text)]
         ['I', "can't", 'pay', '银', '行']
     """
-    return [Span(*found.span()) for found in _WORD.finditer(text, 0, len(text) if until is None else until)]
+    spans = (Span(*found.span()) for found in _WORD.finditer(text))
+    return list(takewhile(lambda span: until is None or span.start < until, spans))
 
 
 def words(text: str) -> list[str]:

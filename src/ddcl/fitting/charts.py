@@ -58,7 +58,8 @@ def _map(folder: RunFolder, rows: Rows) -> dict[str, Any]:
     neighbours = neighbour_map(torch.cat([z, prototypes]), seed)
     return {
         "rows": numbers.tolist(),
-        "plane": {"mean": _plain(plane.mean), "directions": _plain(plane.directions)},
+        # in full: far from the origin a rounded mean would move everything
+        "plane": {"mean": plane.mean.tolist(), "directions": plane.directions.tolist()},
         "pca": {"rows": _plain(plane.of(z)), "prototypes": _plain(plane.of(prototypes))},
         "tsne": None
         if neighbours is None

@@ -42,7 +42,7 @@ def _compare(folder: RunFolder, rows: Rows) -> dict[str, Any]:
     labels, held = _labels(folder)
     everything = np.arange(len(rows))
     learnable = everything if held is None else np.setdiff1d(everything, held)
-    learned = rows.draw(LEARNED_ROWS, settings.seed, learnable)
+    learned = rows.draw(max(LEARNED_ROWS, settings.prototypes), settings.seed, learnable)
     restarts = RESTARTS if len(learned) == len(learnable) else FEW_RESTARTS
     measured = held
     if measured is None or not len(measured):

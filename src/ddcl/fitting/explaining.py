@@ -95,6 +95,7 @@ class Explainer:
             examples=examples,
             outliers=outliers,
             neighbours=neighbours,
+            taught=bool(fitted.config["result"].get("learned_from_labels")),
         )
 
     def explain(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
@@ -150,6 +150,8 @@ class Fitted:
             inputs = inputs.tolist()
         if isinstance(inputs, (Tensor, np.ndarray)):
             return self._checked(torch.as_tensor(inputs).detach())
+        if isinstance(inputs, Mapping) or not isinstance(inputs, Iterable):
+            raise BadInputError(f"inputs: got {type(inputs).__name__}, expected a text, texts or embeddings")
         texts = [inputs] if isinstance(inputs, str) else list(inputs)
         if not all(isinstance(text, str) for text in texts):
             raise BadInputError("inputs: got a sequence that holds something else than texts, expected strings only")
@@ -201,10 +203,11 @@ class Fitted:
             words: whether to find how far each word carried the leading prototype; only texts have words. A short text
                 is embedded once more for each of its words.
         """
+        _check_counts(examples=examples, shares=shares)
         return self.explainer.explain(inputs, examples=examples, shares=shares, words=words)
 
     def vocabulary(self, *, terms: int = 8, examples: int = 5, outliers: int = 10, neighbours: int = 3) -> Vocabulary:
-        """The bank as a whole: a card for each prototype, and the rows that fit none.
+        """The bank as a whole: a card for each prototype, and the rows that are the most undecided.
 
         Args:
             terms: words and pairs of words on a card, by class-based tf-idf; none for embeddings.
@@ -212,6 +215,7 @@ class Fitted:
             outliers: rows, the most undecided first.
             neighbours: other prototypes on a card, nearest first.
         """
+        _check_counts(terms=terms, examples=examples, outliers=outliers, neighbours=neighbours)
         return self.explainer.vocabulary(terms=terms, examples=examples, outliers=outliers, neighbours=neighbours)
 
     @cached_property
@@ -231,6 +235,12 @@ class Fitted:
     def __repr__(self) -> str:
         head = "" if self.classes is None else f", {len(self.classes)} classes"
         return f"Fitted({str(self.folder.path)!r}: {self.settings.prototypes} prototypes{head})"
+
+
+def _check_counts(**counts: int) -> None:
+    for name, count in counts.items():
+        if count < 0:
+            raise BadInputError(f"{name}: got {count}, expected a number from 0")
 
 
 def load(run: str | Path, *, device: torch.device | str = "cpu") -> Fitted:

@@ -57,7 +57,7 @@ def neighbour_map(points: Float[Tensor, "N m"], seed: int) -> Float[Tensor, "N 2
     flat = points.numpy().astype(np.float64)
     if len(flat) < 4 or not np.ptp(flat, axis=0).any():
         return None
-    components = min(_COMPONENTS, *flat.shape)
+    components, seed = min(_COMPONENTS, *flat.shape), seed % 2**32  # random states of scikit-learn are of 32 bits
     flat = PCA(components, random_state=seed).fit_transform(flat)
     perplexity = min(_PERPLEXITY, (len(points) - 1) / 3)
     start = "pca" if components >= 2 else "random"

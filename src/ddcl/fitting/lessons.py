@@ -17,9 +17,11 @@ from torch import Tensor, nn
 
 from ddcl.fitting.batches import LabelledBatches, Rows
 from ddcl.fitting.classes import UNLABELLED, Classes
+from ddcl.fitting.errors import BadInputError
 from ddcl.fitting.settings import Settings
 from ddcl.functional import kmeans
 from ddcl.nn import PrototypeBank
+from ddcl.ops.centring import bank_center
 from ddcl.shapes import Float
 from ddcl.training import Critical, Recipe
 
@@ -105,6 +107,8 @@ def lessons_for(rows: Rows, settings: Settings, classes: Classes) -> Lessons | N
     of_class = [learned[numbers[learned] == one] for one in range(number)]
     drawn = [own[torch.randperm(len(own), generator=random)[:most].sort().values.numpy()] for own in of_class]
     samples = [rows.at(places) for places in drawn]
+    if not any(bool((sample != samples[0][0]).any()) for sample in samples):
+        raise BadInputError("all rows are the same, so there is nothing to tell apart")
     distinct = [len(np.unique(sample.numpy(), axis=0)) for sample in samples]
     if settings.prototypes > sum(distinct):
         return None
@@ -138,4 +142,6 @@ def share_out(prototypes: int, counts: list[int], most: list[int]) -> list[int]:
 
 def _log_shares(z: Float[Tensor, "n m"], prototypes: Float[Tensor, "K m"], temperature: Tensor) -> Float[Tensor, "n K"]:
     """ln q, where q itself would be 0 for prototypes far away."""
+    middle = bank_center(prototypes)  # far from the origin the products below would have no digits left
+    z, prototypes = z - middle, prototypes - middle
     return ((2 * z @ prototypes.T - prototypes.square().sum(-1)) / temperature).log_softmax(-1)

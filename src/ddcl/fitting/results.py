@@ -37,7 +37,7 @@ def write_results(
     began: float,
 ) -> None:
     """All that a finished run holds; the configuration last. The fit began at ``began`` by the monotonic clock."""
-    model, last, reading, above = trained
+    model, last, reading, above, taught = trained
     state = model.state_dict()
     named = {f"bank.{name}": t for name, t in state.items()} if isinstance(model, PrototypeBank) else state
     for level, (bank, _, _) in enumerate(above, start=1):
@@ -68,6 +68,7 @@ def write_results(
             "distortion": tally.distortion / len(rows),
             "confidence": tally.confidence / len(rows),
             "entropy": tally.entropy / len(rows),
+            "learned_from_labels": taught,
             "accuracy": compared,
             "remarks": list(table.remarks),
             "seconds": time.monotonic() - began,

@@ -15,7 +15,7 @@ from ddcl.data.encoders import DEFAULT_ENCODER, Encoder
 from ddcl.fitting.banks import Watch
 from ddcl.fitting.batches import Rows
 from ddcl.fitting.charts import write_charts
-from ddcl.fitting.classes import split_classes
+from ddcl.fitting.classes import Classes, split_classes
 from ddcl.fitting.errors import BadInputError
 from ddcl.fitting.folder import RunFolder, open_run
 from ddcl.fitting.lessons import may_learn
@@ -87,6 +87,7 @@ def fit(request: Request, telling: Telling) -> RunFolder:
     _check(request)
     earlier = open_run(request.out) if request.resume and request.out.exists() else None
     if earlier is not None and earlier.state == "done":
+        _check_done(request, earlier)
         telling.say(f"the run in {request.out} is done already")
         return earlier
     if earlier is not None:
@@ -97,10 +98,10 @@ def fit(request: Request, telling: Telling) -> RunFolder:
     _check_size(request, table)
     encoder = _encoder(request, table)
     rows = _rows(table, encoder, request, telling)
-    settings = _settings(request, table, encoder, rows, telling, earlier)
-    classes = None
-    if table.labels is not None and settings.classes is not None:
-        classes = split_classes(table.labels, settings.classes, settings.held_out, settings.seed)
+    names, classes = _class_names(table), None
+    if table.labels is not None and names is not None:
+        classes = split_classes(table.labels, names, HELD_OUT, request.seed or 0)
+    settings = _settings(request, table, encoder, rows, classes, telling, earlier)
     folder = RunFolder.create(request.out, settings) if earlier is None else _going_on(earlier, settings)
     try:
         trained = train(
@@ -120,8 +121,8 @@ def fit(request: Request, telling: Telling) -> RunFolder:
     try:
         telling.say("drawing a map, warming the bank, comparing with k-means")
         write_charts(folder, rows)
-    except (OSError, RuntimeError) as error:  # the run is whole without them
-        telling.say(f"what the run is drawn from could not be written ({error})")
+    except Exception as error:  # whatever it is: the run is whole without them
+        telling.say(f"what the run is drawn from could not be written ({str(error) or type(error).__name__})")
     return folder
 
 
@@ -144,6 +145,23 @@ def _check(request: Request) -> None:
         torch.empty(0, device=request.device)
     except (RuntimeError, AssertionError) as error:
         raise BadInputError(f"--device: {request.device!r} is not on this machine") from error
+
+
+def _check_done(request: Request, earlier: RunFolder) -> None:
+    """Whether a finished run is the one that is asked for again."""
+    settings = earlier.settings
+    if not request.data.exists() or digest_of(request.data) != settings.digest:
+        raise BadInputError(f"--resume: the run in {earlier.path} is done, and was not of {request.data} as it is now")
+    asked = {
+        "--text": (request.text, settings.text_column),
+        "--labels": (request.labels, settings.label_column),
+        "--prototypes": (request.prototypes, settings.prototypes),
+        "--epochs": (request.epochs, settings.epochs),
+        "--seed": (request.seed, settings.seed),
+    }
+    for option, (given, had) in asked.items():
+        if given not in (None, "auto", had):
+            raise BadInputError(f"--resume: the run in {earlier.path} is done, with {option} {had!r}, not {given!r}")
 
 
 def _check_size(request: Request, table: Table) -> None:
@@ -187,17 +205,24 @@ def _max_tokens(encoder: Encoder) -> int:
     return min(MAX_TOKENS, encoder.max_length)
 
 
+def _class_names(table: Table) -> tuple[str, ...] | None:
+    return None if table.labels is None else tuple(sorted({label for label in table.labels if label is not None}))
+
+
 def _settings(
-    request: Request, table: Table, encoder: Encoder | None, rows: Rows, telling: Telling, earlier: RunFolder | None
+    request: Request,
+    table: Table,
+    encoder: Encoder | None,
+    rows: Rows,
+    split: Classes | None,
+    telling: Telling,
+    earlier: RunFolder | None,
 ) -> Settings:
-    classes = None
-    if table.labels is not None:
-        classes = tuple(sorted({label for label in table.labels if label is not None}))
+    classes = _class_names(table)
     prototypes, reason = _prototypes(request, rows, classes, telling, earlier)
     telling.say(f"prototypes: {prototypes} ({reason})")
     levels = _levels(request, prototypes, telling, earlier)
-    labelled = sum(label is not None for label in table.labels or ())
-    by_class = may_learn(prototypes, classes, labelled)
+    by_class = split is not None and may_learn(prototypes, classes, len(split.learned))
     return Settings(
         source=str(table.path.resolve()),
         digest=digest_of(table.path),

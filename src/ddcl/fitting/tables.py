@@ -100,7 +100,7 @@ def _texts(path: Path, columns: Columns, text: str | None, labels: str | None) -
     if labels is None:
         others = [name for name in columns if name != text]
         remarks.append("label column: none given" + (f" (there are also {_named(others)})" if others else ""))
-    texts = [sound("" if value is None else str(value)) for value in columns[text]]
+    texts = [sound("" if value is None or value != value else str(value)) for value in columns[text]]
     if all(not one.strip() for one in texts):
         raise BadInputError(f"{path}: the column {text!r} holds no text at all")
     if empty := sum(not one.strip() for one in texts):
@@ -140,7 +140,8 @@ def _longest_strings(path: Path, columns: Columns, labels: str | None) -> tuple[
 
 
 def _labels(path: Path, name: str, values: Sequence[Any], remarks: list[str]) -> list[str | None]:
-    labels = [None if value is None or value == "" else sound(str(value)) for value in values]
+    # a number that is none is what packages write for a label that is missing
+    labels = [None if value is None or value == "" or value != value else sound(str(value)) for value in values]
     counts = Counter(label for label in labels if label is not None)
     if len(counts) < 2:
         only = f"one class ({next(iter(counts))!r})" if counts else "no label"

@@ -35,6 +35,8 @@ class Trained(NamedTuple):
     reading: Reading
     above: list[TrainedBank]
     """Of the levels above the first, finest first."""
+    taught: bool
+    """Whether the bank has learned from labels, not its head alone."""
 
 
 def make_model(settings: Settings) -> Model:
@@ -76,7 +78,7 @@ def train(
         resume: go on from that file if it is there.
         watch: told of each epoch of the first bank.
         watch_above: told of each epoch of the levels above.
-        say: told when a level begins.
+        say: told what the labels are for, and when a level begins.
     """
     chosen, lessons = None, None
     if classes is not None:
@@ -86,10 +88,19 @@ def train(
                 f"{len(chosen)} rows are left to learn from, fewer than the {settings.prototypes} prototypes"
             )
         lessons = lessons_for(rows, settings, classes)
+        say(
+            f"labels: {len(classes.held_out)} rows are held out; of the others "
+            + (
+                "the prototypes learn, each for a class, and the head"
+                if lessons is not None
+                else f"the head learns alone, as {settings.prototypes} prototypes cannot stand for the classes of "
+                f"{len(classes.learned)} labelled rows"
+            )
+        )
     first = train_bank(rows, settings, chosen, watch=watch, lessons=lessons, checkpoint=checkpoint, resume=resume)
     model = first.bank if classes is None else _with_head(first.bank, rows, settings, classes)
     above = train_upper_levels(first.bank, rows, settings, chosen, watch=watch_above, say=say)
-    return Trained(model.eval(), first.last, first.reading, above)
+    return Trained(model.eval(), first.last, first.reading, above, lessons is not None)
 
 
 def _with_head(bank: PrototypeBank, rows: Rows, settings: Settings, classes: Classes) -> PrototypeReadout:

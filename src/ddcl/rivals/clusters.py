@@ -18,7 +18,8 @@ def kmeans_baseline(rows: Tensor, clusters: int, seed: int, restarts: int = REST
     """scikit-learn's k-means with some restarts, fitted."""
     from sklearn.cluster import KMeans
 
-    return KMeans(clusters, n_init=restarts, random_state=seed).fit(rows.cpu().numpy())
+    # its random states are of 32 bits
+    return KMeans(clusters, n_init=restarts, random_state=seed % 2**32).fit(rows.cpu().numpy())
 
 
 def cluster_scores(found: Sequence[int] | np.ndarray, labels: Sequence[int] | np.ndarray) -> dict[str, float]:
