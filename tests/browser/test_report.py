@@ -150,6 +150,8 @@ def test_it_is_usable_on_a_phone(open_page, report, screenshots):
     assert tip["x"] >= 0
     assert tip["x"] + tip["width"] <= 390
     page.screenshot(path=screenshots / "report-phone.png", full_page=True)
+    page.set_viewport_size({"width": 320, "height": 640})
+    assert fits(page), "the smallest screen that guidelines ask for"
 
 
 @pytest.mark.parametrize("dark", [False, True])
