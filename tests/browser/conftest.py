@@ -18,6 +18,8 @@ from urllib.parse import urlsplit
 import pytest
 from pages import HOSTILE, WIDE
 
+LONG_LABEL = "balance_not_updated_after_cheque_or_cash_deposit"
+"""The longest of Banking77: nothing in it is a place to break a line."""
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -35,11 +37,17 @@ def _missing(what: str) -> None:
     pytest.skip(reason)
 
 
+def needs(*packages: str) -> None:
+    """Go on only where these are installed."""
+    for package in packages:
+        if find_spec(package) is None:
+            _missing(f"{package} is not installed")
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """A headless Chromium, one for all tests."""
-    if find_spec("playwright") is None:
-        _missing("playwright is not installed")
+    needs("playwright")
     found = next((path for name in NAMES if (path := shutil.which(name))), None)
     if found is None:
         _missing(f"none of {', '.join(NAMES)} is on this machine")
@@ -115,8 +123,7 @@ def screenshots() -> Path:
 @pytest.fixture(scope="session")
 def hostile_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of labelled texts, some of them hostile, with two levels."""
-    for package in ("pyarrow", "safetensors", "transformers", "jinja2"):
-        pytest.importorskip(package)
+    needs("pyarrow", "safetensors", "transformers", "jinja2")
     from tiny_encoder import write_encoder
 
     from ddcl.cli import main
@@ -124,9 +131,8 @@ def hostile_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("hostile")
     encoder = write_encoder(folder / "tiny")
     plain = ["my card was declined", "the cat sat", "my card", "the cats sat the cats"] * 12
-    rows = [
-        {"text": text, "place": "bank" if "card" in text else '<b>home</b> & "garden"'} for text in (*HOSTILE, *plain)
-    ]
+    places = {plain[0]: LONG_LABEL} | {text: '<b>home</b> & "garden"' for text in (*HOSTILE, *plain) if "cat" in text}
+    rows = [{"text": text, "place": places.get(text, "bank")} for text in (*HOSTILE, *plain)]
     data = folder / "messages.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     given = ["--labels", "place", "--levels", "6", "2", "--encoder", str(encoder), "--epochs", "3", "--text", "text"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from pages import HOSTILE, NARROW, contrast, fits
@@ -13,13 +14,33 @@ def report(hostile_run):
     return hostile_run / "report.html"
 
 
+@pytest.fixture(scope="module")
+def expect(browser):
+    """Playwright's own assertions, which wait for what is to come."""
+    from playwright.sync_api import expect
+
+    return expect
+
+
+def test_where_pages_must_be_opened_a_missing_package_is_a_failure(request, monkeypatch):
+    fixtures = request.config.pluginmanager.get_plugin(str(Path(__file__).with_name("conftest.py")))
+    fixtures.needs("json")
+    monkeypatch.setenv("DDCL_NEEDS_BROWSER", "1")
+    with pytest.raises(pytest.fail.Exception, match="no_such_package is not installed"):
+        fixtures.needs("no_such_package")
+    monkeypatch.delenv("DDCL_NEEDS_BROWSER")
+    with pytest.raises(pytest.skip.Exception, match="no_such_package is not installed"):
+        fixtures.needs("no_such_package")
+
+
 def test_the_verdict_comes_first_and_everything_follows(open_page, report, screenshots):
     page = open_page(report)
     headings = page.locator("h2").all_inner_texts()
     assert re.match(r"(✓ Healthy|! Not healthy)", headings[0])
     order = ["Comparison", "Training", "Map", "Prototypes", "Assignment", "Phases", "Hierarchy", "Outliers"]
     assert headings[1:9] == order
-    assert page.locator("#load pre").inner_text().startswith("import ddcl\nfitted = ddcl.load(")
+    assert page.locator("#load pre").inner_text().startswith("import ddcl\nfitted = ddcl.load('run')")
+    assert str(report.parents[1]) not in page.content(), "where the run, its data and its encoder lie is told nobody"
     assert fits(page)
     page.screenshot(path=screenshots / "report-wide.png", full_page=True)
 
@@ -42,7 +63,7 @@ def test_the_map_draws_rows_in_several_colours_and_says_what_is_pointed_at(open_
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     assert page.locator("#tip").is_visible()
     said = page.locator("#tip").inner_text()
-    assert re.search(r"label (bank|<b>home</b> & \"garden\")", said)
+    assert re.search(r"label (bank|balance_\w+|<b>home</b> & \"garden\")", said)
     assert re.search(r"\d+ % \d+ ", said)
 
 
@@ -55,6 +76,23 @@ def test_clicking_a_prototype_highlights_it_and_goes_to_its_card(open_page, repo
     assert 0 < lit < page.locator("#map circle").count()
     page.keyboard.press("Escape")
     assert page.locator("#map circle.own").count() == 0
+
+
+def test_a_prototype_can_be_gone_to_again_and_again(open_page, report, expect):
+    page = open_page(report)
+    link = page.locator(".outliers a").first
+    card = page.locator(link.get_attribute("href"))
+    link.click()
+    page.fill("#search", "no such word anywhere")
+    assert not card.is_visible()
+    link.click()
+    expect(card).to_be_in_viewport()
+    mark = page.locator(f"#map .marks g[data-p='{card.get_attribute('id')[1:]}']")
+    for _ in range(2):
+        page.evaluate("scrollTo(0, 0)")
+        expect(card).not_to_be_in_viewport()
+        mark.click()
+        expect(card).to_be_in_viewport()
 
 
 def test_the_layout_can_be_changed_and_cards_searched(open_page, report):
@@ -101,6 +139,7 @@ def test_hostile_texts_are_text_and_do_nothing(open_page, report):
 
 def test_it_is_usable_on_a_phone(open_page, report, screenshots):
     page = open_page(report, size=NARROW)
+    assert page.locator(".card .figures", has_text="mostly balance_not_updated_after_cheque_or_cash_deposit").count()
     assert fits(page)
     page.locator("#map").scroll_into_view_if_needed()
     box = page.locator("#map").bounding_box()
@@ -111,6 +150,8 @@ def test_it_is_usable_on_a_phone(open_page, report, screenshots):
     assert tip["x"] >= 0
     assert tip["x"] + tip["width"] <= 390
     page.screenshot(path=screenshots / "report-phone.png", full_page=True)
+    page.set_viewport_size({"width": 320, "height": 640})
+    assert fits(page), "the smallest screen that guidelines ask for"
 
 
 @pytest.mark.parametrize("dark", [False, True])

@@ -81,3 +81,20 @@ def test_neighbours_on_the_map_have_different_colours():
     near = apart == 1
     assert not (near & (colours[:, None] == colours)).any()
     assert len(set(colours)) == 8
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("count", [9, 40, 200])
+def test_colours_keep_clear_of_the_nearest_wherever_prototypes_lie(count, seed):
+    places = np.random.default_rng(seed).normal(size=(count, 2))
+    colours = np.array(spread_colours(places))
+    apart = np.square(places[:, None] - places).sum(-1)
+    np.fill_diagonal(apart, np.inf)
+    same = colours[apart.argsort(1)[:, :7]] == colours[:, None]
+    assert not same[:, 0].any(), "the nearest has another colour, in both directions"
+    assert same.mean() < 0.02, "and nearly all of the next six"
+
+
+def test_prototypes_in_one_place_have_several_colours():
+    assert len(set(spread_colours(np.zeros((8, 2))))) == 8
+    assert spread_colours(np.zeros((1, 2))) == [0]

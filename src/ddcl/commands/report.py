@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 import webbrowser
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from ddcl.fitting import BadInputError, Fitted, load
 from ddcl.fitting.charts import map_of, phases_of
 from ddcl.fitting.comparing import comparison_of
+from ddcl.fitting.folder import RunFolder
 from ddcl.report.page import Contents, Drawn, gather, write_page
+from ddcl.report.page.texts import listed
 
 PAGE = "report.html"
 DESCRIPTION = """\
@@ -46,6 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         if out.is_dir():
             raise BadInputError(f"--out: {out} is a folder, expected the name of a file")
+        if arguments.figures is not None:
+            _check_folder(arguments.figures)
         contents = contents_of(load(arguments.run))
         write_page(contents, out)
         print(f"written to {out} ({out.stat().st_size / 2**20:.1f} MiB)")
@@ -68,12 +74,19 @@ def contents_of(fitted: Fitted) -> Contents:
 
     Of a run whose embeddings are no longer to be had, what cannot be made is left out.
     """
-    folder = fitted.folder
-    try:
-        return gather(fitted, Drawn(map_of(folder), phases_of(folder), comparison_of(folder)))
-    except BadInputError as missing:
-        _say(f"without the map, the phases and the comparison: {missing}")
-        return gather(fitted, Drawn(folder.map(), folder.phases(), None))
+    left_out: dict[str, str] = {}
+
+    def made(name: str, make: Callable[[RunFolder], dict[str, Any] | None]) -> dict[str, Any] | None:
+        try:
+            return make(fitted.folder)
+        except BadInputError as missing:
+            left_out[name] = str(missing)
+            return None
+
+    parts = made("the map", map_of), made("the phases", phases_of), made("the comparison with k-means", comparison_of)
+    for why in dict.fromkeys(left_out.values()):
+        _say(f"without {listed([name for name, said in left_out.items() if said == why])}: {why}")
+    return gather(fitted, Drawn(*parts, left_out=tuple(left_out)))
 
 
 def report_at_the_end(fitted: Fitted) -> str:
@@ -84,6 +97,13 @@ def report_at_the_end(fitted: Fitted) -> str:
     except (BadInputError, ImportError, OSError, RuntimeError) as error:
         return f"the report could not be written ({' '.join(str(error).split())}); the run is whole without it"
     return f"report: {out}"
+
+
+def _check_folder(path: Path) -> None:
+    """Refuse a place where no folder can be made, before anything is written."""
+    there = next(one for one in (path, *path.parents) if one.exists())
+    if not there.is_dir():
+        raise BadInputError(f"--figures: {there} is a file, expected the name of a folder")
 
 
 def _say(sentence: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +29,10 @@ NAMED = 60
 
 
 def write_figures(contents: Contents, folder: Path) -> list[Path]:
-    """Every picture there is something for, as .svg and .png; gives the files."""
+    """Every picture there is something for, as .svg and .png; gives the files.
+
+    A character that the font has nothing for is a box in the picture: titles are texts of others, in any script.
+    """
     drawings: dict[str, Callable[[Contents], Figure]] = {}
     if contents.metrics:
         drawings["training"] = _training
@@ -39,11 +43,14 @@ def write_figures(contents: Contents, folder: Path) -> list[Path]:
     if contents.phases is not None:
         drawings |= {"phases": _phases, "merges": _merges}
     written = []
-    for name, draw in drawings.items():
-        figure = draw(contents)
-        for ending in FORMATS:
-            save(figure, folder / f"{name}{ending}")
-            written.append(folder / f"{name}{ending}")
+    with warnings.catch_warnings():
+        for said in (r"Glyph \d+ .*missing from", r"Matplotlib currently does not support .* natively"):
+            warnings.filterwarnings("ignore", said, UserWarning)
+        for name, draw in drawings.items():
+            figure = draw(contents)
+            for ending in FORMATS:
+                save(figure, folder / f"{name}{ending}")
+                written.append(folder / f"{name}{ending}")
     return written
 
 
@@ -145,4 +152,4 @@ def _temperature_axis(axes: Axes, reading: float) -> None:
 
 def _literal(text: str, limit: int) -> str:
     """A text in which matplotlib sees no formula."""
-    return shown(text.replace("\n", " "), limit).replace("$", r"\$")
+    return shown(" ".join(text.split()), limit).replace("$", r"\$")

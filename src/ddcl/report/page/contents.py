@@ -13,7 +13,7 @@ from ddcl.fitting.fitted import Fitted
 from ddcl.fitting.folder import ASSIGNMENTS, INPUTS
 from ddcl.report.page.heat import HeatMap, label_map, mixture_map
 from ddcl.report.page.hierarchy import Node, hierarchy
-from ddcl.report.page.texts import ON_THE_MAP, shown
+from ddcl.report.page.texts import OF_A_LABEL, ON_THE_MAP, shown
 from ddcl.report.page.verdict import Compared, Verdict, comparisons, facts, verdict
 
 MOST_CARDS = 200
@@ -27,6 +27,8 @@ class Drawn:
     map: Mapping[str, Any] | None
     phases: Mapping[str, Any] | None
     comparison: Mapping[str, Any] | None
+    left_out: tuple[str, ...] = ()
+    """What there was to compute, but no embeddings to compute it from."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,6 @@ class Contents:
 
     name: str
     """Of the run's folder."""
-    path: str
     kind: str
     verdict: Verdict
     facts: Sequence[tuple[str, str]]
@@ -66,6 +67,8 @@ class Contents:
     """Empty without levels."""
     outliers: Sequence[Example]
     has_head: bool
+    left_out: Sequence[str]
+    """Parts that the page should have and has not."""
 
 
 def gather(fitted: Fitted, drawn: Drawn) -> Contents:
@@ -83,7 +86,6 @@ def gather(fitted: Fitted, drawn: Drawn) -> Contents:
     largest = sorted(vocabulary.cards, key=lambda card: (-card.size, card.number))
     return Contents(
         name=folder.path.resolve().name,
-        path=str(folder.path.resolve()),
         kind=settings.kind,
         verdict=verdict(fitted.config, settings, drawn.phases),
         facts=facts(fitted.config, settings),
@@ -100,6 +102,7 @@ def gather(fitted: Fitted, drawn: Drawn) -> Contents:
         tree=hierarchy(parents, vocabulary.cards) if parents else [],
         outliers=vocabulary.outliers,
         has_head=fitted.classes is not None,
+        left_out=drawn.left_out,
     )
 
 
@@ -114,7 +117,7 @@ def _mapped(fitted: Fitted, table: Any, rows: Sequence[int]) -> list[MappedRow]:
             row=row,
             prototype=some["prototype"][place],
             text=None if (text := texts[place]) is None else shown(text, ON_THE_MAP),
-            label=labels[place],
+            label=None if (label := labels[place]) is None else shown(label, OF_A_LABEL),
             shares=tuple(zip(some["prototypes"][place], some["weights"][place], strict=True)),
         )
         for place, row in enumerate(rows)

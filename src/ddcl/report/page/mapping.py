@@ -34,16 +34,38 @@ def in_frame(layout: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def spread_colours(prototypes: np.ndarray) -> list[int]:
-    """A colour for each prototype that none of its nearest on the map has, as far as colours go."""
-    found = [-1] * len(prototypes)
+    """A colour for each prototype, other than that of its nearest on the map and, where it can be, of the next ones.
+
+    Two are neighbours if one is among the nearest of the other, which may have nearer ones itself. There are not
+    always colours enough for that: then the closest neighbours come first.
+    """
+    near = _neighbours(prototypes)
+    found: list[int | None] = [None] * len(prototypes)
     used = [0] * COLOURS
-    for number in range(len(prototypes)):
-        distance = np.square(prototypes - prototypes[number]).sum(1)
-        near = [found[other] for other in np.argsort(distance, kind="stable")[1 : NEIGHBOURS + 1].tolist()]
-        free = [one for one in range(COLOURS) if one not in near] or list(range(COLOURS))
-        found[number] = min(free, key=lambda one: (used[one], one))
-        used[found[number]] += 1
-    return found
+    for number in [*range(len(prototypes))] * 2:  # the second time all neighbours are known
+        if (before := found[number]) is not None:
+            used[before] -= 1
+        closest = [NEIGHBOURS] * COLOURS
+        for other, rank in near[number].items():
+            if (taken := found[other]) is not None:
+                closest[taken] = min(closest[taken], rank)
+        chosen = min(range(COLOURS), key=lambda one: (-closest[one], used[one], one))
+        found[number] = chosen
+        used[chosen] += 1
+    return [one for one in found if one is not None]
+
+
+def _neighbours(places: np.ndarray) -> list[dict[int, int]]:
+    """For each place those that are among its nearest or have it among theirs, with the smaller rank of the two."""
+    near: list[dict[int, int]] = [{} for _ in places]
+    for number, place in enumerate(places):
+        distance = np.square(places - place).sum(1)
+        distance[number] = np.inf
+        nearest = np.argsort(distance, kind="stable")[: min(NEIGHBOURS, len(places) - 1)]
+        for rank, other in enumerate(nearest.tolist()):
+            for one, two in ((number, other), (other, number)):
+                near[one][two] = min(rank, near[one].get(two, rank))
+    return near
 
 
 def draw_map(

@@ -109,9 +109,10 @@
 
   // makes sure that a card can be seen, whatever was searched for
   function reveal(card) {
-    if (!card.hidden) return;
-    byId("search").value = "";
-    byId("more").click();
+    if (card.hidden) {
+      byId("search").value = "";
+      byId("more").click();
+    }
     card.scrollIntoView();
   }
 
@@ -142,6 +143,11 @@
       if (card && card.matches(".card")) reveal(card);
     };
     addEventListener("hashchange", linked);
+    // a link to where the address points already changes no hash
+    document.addEventListener("click", (event) => {
+      const link = event.target.closest("a[href^='#p']");
+      if (link && link.hash === location.hash) linked();
+    });
     show();
     linked();
   }

@@ -16,7 +16,7 @@ from ddcl.report.page.dynamics import panels
 from ddcl.report.page.heat import draw_heat
 from ddcl.report.page.mapping import draw_map, in_frame, spread_colours
 from ddcl.report.page.merging import draw_counts, draw_tree
-from ddcl.report.page.texts import grouped, percent, short, shown
+from ddcl.report.page.texts import grouped, listed, percent, short, shown
 from ddcl.version import __version__
 
 OPEN_TREE = 60
@@ -36,7 +36,7 @@ def render(contents: Contents) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"shown": shown, "percent": percent, "grouped": grouped, "short": short}
+    environment.filters |= {one.__name__: one for one in (shown, percent, grouped, short, listed)}
     style, script = (files("ddcl.report.page").joinpath(name).read_text("utf-8") for name in ("page.css", "page.js"))
     drawn_panels = panels(contents.metrics, contents.num_prototypes)
     data, drawn_map = _map(contents)
@@ -51,6 +51,7 @@ def render(contents: Contents) -> str:
         tree=None if contents.phases is None else draw_tree(contents.phases, contents.titles),
         open_tree=contents.num_prototypes <= OPEN_TREE,
         colours=data["colours"],
+        carded=frozenset(data["cards"]),
         style=Markup(style),
         script=Markup(script),
         policy=_policy(style, script),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-ON_A_CARD, ON_THE_MAP = 400, 240
+from collections.abc import Sequence
+
+ON_A_CARD, ON_THE_MAP, OF_A_LABEL = 400, 240, 60
 """Characters of a text that are shown."""
 _DELETE = 0x7F
 # what is invisible and does something gets its picture; a tab and the end of a line are text
@@ -35,3 +37,14 @@ def short(value: float | None) -> str:
 def percent(value: float | None, digits: int = 0) -> str:
     """A share of 1, in hundredths."""
     return "?" if value is None else f"{100 * value:.{digits}f} %"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Several names in one sentence.
+
+    Example:
+        >>> from ddcl.report.page.texts import listed
+        >>> listed(["the map", "the phases", "the rest"])
+        'the map, the phases and the rest'
+    """
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))

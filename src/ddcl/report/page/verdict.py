@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ddcl.fitting.settings import Settings
-from ddcl.report.page.texts import grouped, percent, short
+from ddcl.report.page.texts import OF_A_LABEL, grouped, percent, short, shown
 
 
 class Verdict(NamedTuple):
@@ -121,14 +121,12 @@ def _beside_kmeans(comparison: Mapping[str, Any]) -> Compared:
 def facts(config: Mapping[str, Any], settings: Settings) -> list[tuple[str, str]]:
     """What was fitted, when and how."""
     what = "texts" if settings.kind == "texts" else "embeddings"
-    found = [("data", f"{Path(settings.source).name}, {grouped(settings.rows)} {what}")]
+    found = [("data", f"{shown(Path(settings.source).name, 80)}, {grouped(settings.rows)} {what}")]
     if settings.text_column is not None:
-        found.append(("text column" if settings.kind == "texts" else "array", settings.text_column))
+        found.append(("text column" if settings.kind == "texts" else "array", shown(settings.text_column, OF_A_LABEL)))
     if settings.label_column is not None:
-        found.append(("labels", f"{settings.label_column}, {len(settings.classes or ())} classes"))
-    found.append(
-        ("embeddings", f"{settings.dim} numbers each" + (f", by {settings.encoder}" if settings.encoder else ""))
-    )
+        found.append(("labels", f"{shown(settings.label_column, OF_A_LABEL)}, {len(settings.classes or ())} classes"))
+    found.append(("embeddings", f"{settings.dim} numbers each{_by(settings.encoder)}"))
     found.append(("prototypes", f"{settings.prototypes} ({settings.prototypes_reason})"))
     if settings.levels is not None:
         found.append(("levels", ", ".join(map(str, settings.levels))))
@@ -141,3 +139,11 @@ def facts(config: Mapping[str, Any], settings: Settings) -> list[tuple[str, str]
         ("data digest", f"SHA-256 {settings.digest[:16]}…"),
     ]
     return found
+
+
+def _by(encoder: str | None) -> str:
+    if encoder is None:
+        return ""
+    # where a folder lies is no business of those the page is shared with
+    name = Path(encoder).name if Path(encoder).is_absolute() else encoder
+    return f", by {shown(name, 80)}"
