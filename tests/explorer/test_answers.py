@@ -12,6 +12,7 @@ from explored_runs import HOSTILE, TEXTS, label_of
 
 import ddcl
 from ddcl.explorer import explored
+from ddcl.explorer.turns import GivenUpError
 
 CONTENT = {"content-type": "application/json"}
 
@@ -88,6 +89,26 @@ def test_words_are_weighed_where_they_stand(client):
     assert response["prototype"] == 2
     assert [text[one["start"] : one["end"]] for one in response["words"]] == [one["word"] for one in response["words"]]
     assert {"my", "card", "was", "declined"} <= {one["word"] for one in response["words"]}
+
+
+@pytest.mark.parametrize("words", [3, 32, 33, 200])
+def test_words_weigh_what_the_run_says_they_do(client, fitted, words):
+    text = " ".join(["card", "cat", "declined"][number % 3] for number in range(words))
+    response = client.post("/api/words", json={"text": text, "prototype": 1})
+    expected = fitted.explainer.words(text, 1)
+    assert response.status_code == 200
+    assert [one["word"] for one in response.json()["words"]] == [one.word for one in expected]
+    weights = [one["weight"] for one in response.json()["words"]]
+    np.testing.assert_allclose(weights, [one.weight for one in expected], atol=1e-5)
+
+
+def test_words_that_nobody_waits_for_are_given_up_half_done(fitted, monkeypatch):
+    run, scored, left = explored.ExploredRun(fitted), [], iter([True, False])
+    mixture = fitted.mixture
+    monkeypatch.setattr(fitted, "mixture", lambda texts: scored.extend(texts) or mixture(texts))
+    with pytest.raises(GivenUpError):
+        run.words("my card " * 10, 0, lambda: next(left))
+    assert len(scored) == explored.PIECE
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ddcl.explain.cards import titles
-from ddcl.explain.occlusion import word_weights
+from ddcl.explain.occlusion import Score
 from ddcl.explorer.landscape import Landscape
 from ddcl.explorer.rows import RowTable, clipped
 from ddcl.explorer.turns import GivenUpError, StillWanted
@@ -113,18 +113,7 @@ class ExploredRun:
         if not prototype < self.fitted.settings.prototypes:
             known = self.fitted.settings.prototypes - 1
             raise BadInputError(f"prototype: got {prototype}, expected a number from 0 to {known}")
-        explainer = self.fitted.explainer
-        share = explainer.share_of(prototype)
-
-        def in_pieces(texts: Sequence[str]) -> Tensor:
-            shares = []
-            for start in range(0, len(texts), PIECE):
-                if not wanted():
-                    raise GivenUpError
-                shares.append(share(texts[start : start + PIECE]))
-            return torch.cat(shares)
-
-        words = word_weights(text, in_pieces, until=explainer.read_until(text))
+        words = self.fitted.explainer.words(text, prototype, lambda score: _in_pieces(score, wanted))
         return {"prototype": prototype, "words": [word.as_json() for word in words]}
 
     def row(self, number: int) -> dict[str, Any]:
@@ -152,3 +141,17 @@ class ExploredRun:
     def _check_row(self, number: int) -> None:
         if not 0 <= number < len(self.rows):
             raise BadInputError(f"row: got {number}, expected a number from 0 to {len(self.rows) - 1}")
+
+
+def _in_pieces(score: Score, wanted: StillWanted) -> Score:
+    """The same score, given up between two pieces if nobody waits for it any more."""
+
+    def scored(texts: Sequence[str]) -> Tensor:
+        found = []
+        for start in range(0, len(texts), PIECE):
+            if not wanted():
+                raise GivenUpError
+            found.append(score(texts[start : start + PIECE]))
+        return torch.cat(found)
+
+    return scored

@@ -10,7 +10,6 @@ import { change, listen, select, state, titleOf } from "./state.js";
 const BARS = 6;
 const TYPING = 60; // milliseconds without a key before the mixture is asked for
 const PAUSE = 450; // and before the words are, which takes longer
-const WORDS_AT_ONCE = 60; // a longer text is weighed word by word only when asked
 let box, words;
 
 export function showReading() {
@@ -82,7 +81,7 @@ async function ask(body) {
 }
 
 const weighLater = debounced((text) => {
-  if (box.value === text && text.trim().split(/\s+/).length <= WORDS_AT_ONCE) weigh(text);
+  if (box.value === text) weigh(text);
 }, PAUSE);
 
 async function weigh(text) {
@@ -148,12 +147,7 @@ function prediction(answer) {
 }
 
 function wordsShown(answer) {
-  if (!answer.asked) return [];
-  if (words === null) {
-    if (answer.asked.trim().split(/\s+/).length <= WORDS_AT_ONCE) return [];
-    return [element("p", {}, element("button", { type: "button", id: "weigh", onclick: (event) => { event.target.disabled = true; weigh(answer.asked); } }, "Which words carried it?"))];
-  }
-  if (!words.words.length) return [];
+  if (!answer.asked || !words?.words.length) return [];
   const letters = Array.from(answer.asked); // the server counts characters, a string here counts halves of some
   const largest = Math.max(1e-9, ...words.words.map((word) => Math.abs(word.weight)));
   const parts = [];
