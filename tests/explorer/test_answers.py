@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import mimetypes
+import shutil
 
 import numpy as np
 import pytest
@@ -149,6 +151,32 @@ def test_a_name_is_kept_in_the_run_folder(own_folder, name, client_of):
     assert json.loads((own_folder / "names.json").read_text(encoding="utf-8")) == {"3": name}
     assert again.put("/api/prototypes/3/name", json={"name": " \t"}).json()["names"] == [None] * 5
     assert ddcl.load(own_folder).names == [None] * 5
+
+
+@pytest.mark.parametrize("kept", ["{bad", "[1, 2]", '{"three": "x"}', None])
+def test_names_that_cannot_be_read_are_one_sentence(own_folder, client_of, kept):
+    client = client_of(own_folder)
+    assert client.get("/api/run").status_code == 200
+    names = own_folder / "names.json"
+    names.mkdir() if kept is None else names.write_text(kept)
+    for response in (client.put("/api/prototypes/0/name", json={"name": "x"}), client.get("/api/run")):
+        assert response.status_code == 400
+        assert response.json()["error"].startswith(f"{names} cannot be read: put it right or remove it (")
+
+
+def test_a_name_that_cannot_be_written_is_one_sentence(own_folder, client_of):
+    client = client_of(own_folder)
+    assert client.get("/api/run").status_code == 200
+    shutil.rmtree(own_folder)
+    own_folder.write_text("a file where the folder was")
+    response = client.put("/api/prototypes/0/name", json={"name": "x"})
+    assert response.status_code == 500
+    assert response.json()["error"].startswith("the run folder cannot be read or written (")
+
+
+def test_scripts_are_scripts_whatever_the_machine_calls_them(vectors_folder, client_of):
+    mimetypes.add_type("text/plain", ".js")
+    assert client_of(vectors_folder).get("/main.js").headers["content-type"].startswith("text/javascript")
 
 
 def test_a_name_that_cannot_be_given_is_one_sentence(client):

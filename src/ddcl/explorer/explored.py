@@ -13,7 +13,7 @@ from torch import Tensor
 from ddcl.explain.cards import titles
 from ddcl.explain.occlusion import Score
 from ddcl.explorer.landscape import Landscape
-from ddcl.explorer.rows import RowTable, clipped
+from ddcl.explorer.rows import RowTable, clipped, short_label
 from ddcl.explorer.turns import GivenUpError, StillWanted
 from ddcl.fitting import BadInputError, Fitted
 from ddcl.fitting.charts import map_of, phases_of
@@ -49,7 +49,10 @@ class ExploredRun:
     def cards(self) -> list[dict[str, Any]]:
         """A card for each prototype; names and titles are told apart from them, as they change."""
         found = [card.as_json() for card in self.fitted.vocabulary(examples=TYPICAL_TEXTS, outliers=0).cards]
-        return [card | {"examples": [clipped(one) for one in card["examples"]]} for card in found]
+        return [
+            card | {"label": short_label(card["label"]), "examples": [clipped(one) for one in card["examples"]]}
+            for card in found
+        ]
 
     def warm(self) -> None:
         """Do once what is slow the first time: read the cards, draw the map, load the encoder, read the rows."""
@@ -136,7 +139,11 @@ class ExploredRun:
         distances = squared_distances(z.cpu().double(), self.fitted.prototypes.cpu().double())[0]
         said = found.as_json()
         # the page has the mixture at any temperature from the distances, without asking again
-        return said | {"examples": [clipped(one) for one in said["examples"]], "squared_distances": distances.tolist()}
+        return said | {
+            "predicted": short_label(said["predicted"]),
+            "examples": [clipped(one) for one in said["examples"]],
+            "squared_distances": distances.tolist(),
+        }
 
     def _check_row(self, number: int) -> None:
         if not 0 <= number < len(self.rows):

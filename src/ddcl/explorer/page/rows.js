@@ -128,7 +128,7 @@ function rowShown(row) {
 
 function labelShown(row) {
   const parts = [row.label ?? "no label"];
-  if (row.label !== null && row.predicted !== row.label) parts.push(element("small", { class: "wrong" }, `read as ${row.predicted}`));
+  if (row.wrong) parts.push(element("small", { class: "wrong" }, `read as ${row.predicted}`));
   if (row.held_out) parts.push(element("small", {}, "held out"));
   return parts;
 }
