@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -37,6 +38,26 @@ TURN = """(position) => {
 }"""
 
 
+# how many lines the widest share takes in each row of the table
+LINES_OF_SHARES = """() => [...document.querySelectorAll('td.c-share')].map((cell) => {
+  cell.lastChild.data = '100 %';
+  const said = document.createRange();
+  said.selectNode(cell.lastChild);
+  return said.getClientRects().length + (cell.scrollWidth > cell.clientWidth ? 1 : 0);
+})"""
+# a row's place on the map that no prototype's disc is near, with its number
+LONE_ROW = """async () => {
+  const { onScreen, scene, discs } = await import('./scene.js');
+  const { state } = await import('./state.js');
+  const away = (a, b) => Math.hypot(a[0] - b[0], a[1] - b[1]);
+  const places = scene.shown.rows.map(onScreen);
+  const all = discs();
+  const lone = places.findIndex((place) => all.every((disc) => away(onScreen(disc.place), place) > disc.radius + 8));
+  return { place: places[lone], row: state.map.rows[lone] };
+}"""
+FOCUSED = "document.activeElement.id || document.activeElement.className"
+
+
 @contextmanager
 def served(folder):
     """A server over a run folder, from nothing to its end."""
@@ -63,6 +84,13 @@ def texts_folder(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DDCL_CACHE", str(folder / "cache"))
         return text_run(folder)
+
+
+@pytest.fixture(scope="module")
+def vectors_folder(tmp_path_factory):
+    from explored_runs import vector_run
+
+    return vector_run(tmp_path_factory.mktemp("explored-vectors"))
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +134,7 @@ def test_it_opens_whole_and_the_map_is_drawn(explorer, screenshots):
     assert len(titles(page)) == 5
     assert page.evaluate(COLOURS_DRAWN) > 20
     assert page.locator("#table tbody tr").count() == 25
+    assert set(page.evaluate(LINES_OF_SHARES)) == {1}
     page.screenshot(path=screenshots / "explorer.png", full_page=True)
 
 
@@ -140,6 +169,11 @@ def test_a_click_on_the_map_chooses_a_prototype_and_the_keys_do_too(explorer):
     page = explorer()
     page.focus("#map")
     page.keyboard.press("ArrowRight")
+    said = page.inner_text("#map-said")
+    assert re.fullmatch(r"(?s).+, \d+ rows", said)
+    assert page.inner_text("#tip").splitlines() == said.rsplit(", ", 1)
+    page.keyboard.press("ArrowRight")
+    assert page.inner_text("#map-said") != said
     page.keyboard.press("Enter")
     chosen = page.get_attribute("#card", "data-prototype")
     page.click("#card-close")
@@ -179,6 +213,61 @@ def test_a_name_survives_a_restart_and_is_text(explorer, expect, texts_folder, t
     assert ddcl.load(folder).names == [None] * 5
 
 
+def test_an_unhealthy_run_says_why(explorer, vectors_folder, tmp_path):
+    folder = shutil.copytree(vectors_folder, tmp_path / "copy")
+    config = json.loads((folder / "config.json").read_text())
+    config["result"] |= {"healthy": False, "troubles": ["two prototypes are <b>one</b>", "no row is near the third"]}
+    (folder / "config.json").write_text(json.dumps(config))
+    with served(folder) as where:
+        page = explorer(where)
+        assert page.inner_text("#verdict") == "not healthy"
+        assert page.locator("#troubles li").all_inner_texts() == config["result"]["troubles"]
+
+
+def test_a_click_is_not_lost_while_a_name_is_kept(explorer, expect, texts_folder):
+    import ddcl
+
+    page = explorer()
+    page.locator("#list .edit").first.click()
+    page.keyboard.type("held")
+    page.locator("#list .entry").last.hover()
+    with page.expect_response("**/name"):
+        page.mouse.down()
+    page.wait_for_timeout(100)  # the page has had the answer
+    page.mouse.up()
+    expect(page.locator("#card")).to_be_visible()
+    page.click("#card-close")
+    expect(page.locator("#list .name").first).to_have_text("held")
+    ddcl.load(texts_folder).rename(ddcl.load(texts_folder).names.index("held"), None)
+
+
+def test_the_keyboard_never_loses_its_place(explorer, expect, texts_folder):
+    import ddcl
+
+    page = explorer()
+    page.locator("#list .entry").nth(1).focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate(FOCUSED) == "card-title"
+    page.locator("#card-neighbours button").first.focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate(FOCUSED) == "card-title"
+    page.focus("#card-close")
+    page.keyboard.press("Enter")
+    assert page.evaluate(FOCUSED) == "entry"
+    page.locator("#list .edit").nth(2).focus()
+    for name in ("typed", ""):
+        page.keyboard.press("Enter")
+        page.keyboard.type(name) if name else page.keyboard.press("Delete")
+        with page.expect_response("**/name"):
+            page.keyboard.press("Enter")
+        expect(page.locator("#list .edit").nth(2)).to_be_focused()
+    assert ddcl.load(texts_folder).names == [None] * 5
+    page.locator("#list .entry").first.click()
+    page.locator("#card .name-field").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#card .name-field")).to_be_focused()
+
+
 def test_prototypes_merge_as_the_slider_is_turned_and_part_again(explorer, texts_folder, screenshots):
     from ddcl.fitting import RunFolder
 
@@ -193,11 +282,34 @@ def test_prototypes_merge_as_the_slider_is_turned_and_part_again(explorer, texts
     assert len(shares(page)) == places
     assert " merged" in page.inner_text("#mixture")
     assert page.is_checked("input[value=plane]")
+    undecided = re.search("As undecided as between ([0-9.]+) places|All of it in one place", page.inner_text("#answer"))
+    assert float(undecided[1] or 1) <= places
     page.screenshot(path=screenshots / "explorer-warm.png", full_page=True)
     page.click("#as-fitted")
     assert "As fitted" in page.inner_text("#temperature .said")
     assert " merged" not in page.inner_text("#mixture")
     assert page.is_checked("input[value=neighbours]")
+    page.locator("input[value=plane] + span").click()
+    assert "Turn the temperature" in page.inner_text("#map-note")
+    page.evaluate(TURN, 900)
+    page.click("#as-fitted")
+    assert page.is_checked("input[value=plane]")
+
+
+def test_what_a_run_lacks_or_has_too_much_of_is_said(explorer):
+    page = explorer()
+    page.evaluate(
+        """async () => {
+          const { change, select, state } = await import('./state.js');
+          const run = structuredClone(state.run);
+          run.settings.levels = [5, 2];
+          run.result.parents = [[0, 0, 1, 1, 1]];
+          change({ run, phases: null, layout: 'plane' });
+          select(0);
+        }"""
+    )
+    assert "temperature" not in page.inner_text("#map-note")
+    assert "Level 1: one of 2 groups, with" in page.locator("#card h3").all_inner_texts()
 
 
 def test_the_page_mixes_as_the_library_does(explorer, texts_folder):
@@ -248,8 +360,19 @@ def test_rows_are_found_filtered_by_certainty_and_paged(explorer, expect):
     assert found == sorted(found)
 
 
-def test_it_is_usable_on_a_phone_and_in_the_dark(explorer, screenshots):
+def test_it_is_usable_on_a_phone_and_in_the_dark(explorer, expect, screenshots):
+    from explored_runs import TEXTS
+
     page = explorer(size=PHONE, dark=True)
+    lone = page.evaluate(LONE_ROW)
+    position = dict(zip("xy", lone["place"], strict=True))
+    page.locator("#map").tap(position=position)
+    expect(page.locator("#tip")).to_contain_text(TEXTS[lone["row"]][:20])
+    assert page.locator("#card").is_hidden()
+    page.locator("#map").tap(position=position)
+    expect(page.locator("#card")).to_be_visible()
+    assert page.locator("#tip").is_hidden()
+    page.tap("#card-close")
     page.fill("#text", "my card was declined")
     page.wait_for_selector("#words")
     page.locator("#mixture button").first.tap()
@@ -261,10 +384,8 @@ def test_it_is_usable_on_a_phone_and_in_the_dark(explorer, screenshots):
     page.screenshot(path=screenshots / "explorer-phone.png", full_page=True)
 
 
-def test_rows_of_embeddings_are_picked_by_number(explorer, expect, tmp_path):
-    from explored_runs import vector_run
-
-    with served(vector_run(tmp_path)) as where:
+def test_rows_of_embeddings_are_picked_by_number(explorer, expect, vectors_folder):
+    with served(vectors_folder) as where:
         page = explorer(where)
         assert page.locator("#text").count() == 0
         page.fill("#row", "4")
@@ -273,6 +394,35 @@ def test_rows_of_embeddings_are_picked_by_number(explorer, expect, tmp_path):
         assert page.locator("#examples .example").count() == 5
         page.fill("#row", "90")
         expect(page.locator("#notice")).to_have_text("There are rows from 0 to 89.")
+        assert page.locator("#mixture").count() == 0
+        page.fill("#row", "")
+        expect(page.locator("#notice")).to_be_hidden()
+
+
+def test_what_went_wrong_stands_until_it_goes_right(explorer, expect, texts_folder, complaints):
+    import ddcl
+
+    page = explorer()
+    notice = page.locator("#notice")
+    page.context.set_offline(True)
+    page.get_by_text("a row by chance").click()
+    expect(notice).to_contain_text("does not answer any more")
+    page.click("#page-on")
+    page.wait_for_timeout(50)
+    page.context.set_offline(False)
+    complaints.clear()  # the browser says so too
+    page.get_by_text("a row by chance").click()
+    page.wait_for_selector("#mixture")
+    page.locator("#list .edit").first.click()
+    page.keyboard.type("kept")
+    with page.expect_response("**/name"):
+        page.keyboard.press("Enter")
+    expect(page.locator("#list .name").first).to_have_text("kept")
+    expect(notice).to_contain_text("does not answer any more")  # of the rows
+    page.click("#page-on")
+    expect(page.locator("#page-number")).to_have_text("26 to 50")
+    expect(notice).to_be_hidden()
+    ddcl.load(texts_folder).rename(ddcl.load(texts_folder).names.index("kept"), None)
 
 
 def test_a_server_that_is_gone_is_said(explorer, expect, texts_folder, complaints):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import mimetypes
+import shutil
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from explored_runs import HOSTILE, TEXTS, label_of
 
 import ddcl
 from ddcl.explorer import explored
+from ddcl.explorer.turns import GivenUpError
 
 CONTENT = {"content-type": "application/json"}
 
@@ -90,6 +93,26 @@ def test_words_are_weighed_where_they_stand(client):
     assert {"my", "card", "was", "declined"} <= {one["word"] for one in response["words"]}
 
 
+@pytest.mark.parametrize("words", [3, 32, 33, 200])
+def test_words_weigh_what_the_run_says_they_do(client, fitted, words):
+    text = " ".join(["card", "cat", "declined"][number % 3] for number in range(words))
+    response = client.post("/api/words", json={"text": text, "prototype": 1})
+    expected = fitted.explainer.words(text, 1)
+    assert response.status_code == 200
+    assert [one["word"] for one in response.json()["words"]] == [one.word for one in expected]
+    weights = [one["weight"] for one in response.json()["words"]]
+    np.testing.assert_allclose(weights, [one.weight for one in expected], atol=1e-5)
+
+
+def test_words_that_nobody_waits_for_are_given_up_half_done(fitted, monkeypatch):
+    run, scored, left = explored.ExploredRun(fitted), [], iter([True, False])
+    mixture = fitted.mixture
+    monkeypatch.setattr(fitted, "mixture", lambda texts: scored.extend(texts) or mixture(texts))
+    with pytest.raises(GivenUpError):
+        run.words("my card " * 10, 0, lambda: next(left))
+    assert len(scored) == explored.PIECE
+
+
 @pytest.mark.parametrize(
     ("path", "asked", "said"),
     [
@@ -128,6 +151,32 @@ def test_a_name_is_kept_in_the_run_folder(own_folder, name, client_of):
     assert json.loads((own_folder / "names.json").read_text(encoding="utf-8")) == {"3": name}
     assert again.put("/api/prototypes/3/name", json={"name": " \t"}).json()["names"] == [None] * 5
     assert ddcl.load(own_folder).names == [None] * 5
+
+
+@pytest.mark.parametrize("kept", ["{bad", "[1, 2]", '{"three": "x"}', None])
+def test_names_that_cannot_be_read_are_one_sentence(own_folder, client_of, kept):
+    client = client_of(own_folder)
+    assert client.get("/api/run").status_code == 200
+    names = own_folder / "names.json"
+    names.mkdir() if kept is None else names.write_text(kept)
+    for response in (client.put("/api/prototypes/0/name", json={"name": "x"}), client.get("/api/run")):
+        assert response.status_code == 400
+        assert response.json()["error"].startswith(f"{names} cannot be read: put it right or remove it (")
+
+
+def test_a_name_that_cannot_be_written_is_one_sentence(own_folder, client_of):
+    client = client_of(own_folder)
+    assert client.get("/api/run").status_code == 200
+    shutil.rmtree(own_folder)
+    own_folder.write_text("a file where the folder was")
+    response = client.put("/api/prototypes/0/name", json={"name": "x"})
+    assert response.status_code == 500
+    assert response.json()["error"].startswith("the run folder cannot be read or written (")
+
+
+def test_scripts_are_scripts_whatever_the_machine_calls_them(vectors_folder, client_of):
+    mimetypes.add_type("text/plain", ".js")
+    assert client_of(vectors_folder).get("/main.js").headers["content-type"].startswith("text/javascript")
 
 
 def test_a_name_that_cannot_be_given_is_one_sentence(client):

@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 from explored_runs import HOSTILE, LONG, QUOTED, RIGHT_TO_LEFT, SCRIPT, TEXTS
 
-from ddcl.explorer.rows import SHOWN_CHARACTERS, Question, RowTable
+from ddcl.explorer.rows import LABEL_CHARACTERS, SHOWN_CHARACTERS, Question, RowTable, clipped
 from ddcl.fitting import RunFolder
 
 
@@ -58,6 +58,15 @@ def test_a_long_text_is_cut_in_lists_and_whole_alone(client):
     assert row["text"] == LONG[:SHOWN_CHARACTERS]
     assert row["characters"] == len(LONG)
     assert client.get("/api/rows/59").json()["text"] == LONG == HOSTILE[-1]
+
+
+def test_long_labels_are_cut_and_still_told_apart():
+    long = "x" * 50_000
+    for predicted, wrong in ((long, False), (f"{long}y", True)):
+        found = clipped({"row": 1, "text": None, "label": long, "predicted": predicted})
+        assert found["label"] == found["predicted"] == "x" * LABEL_CHARACTERS + "…"
+        assert found["wrong"] is wrong
+    assert clipped({"row": 1, "text": None, "label": None, "predicted": long})["wrong"] is False
 
 
 def test_filters_keep_what_they_say(client):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import mimetypes
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -29,6 +30,8 @@ PAGE = Path(__file__).parent / "page"
 
 def application(run: ExploredRun) -> Starlette:
     """What a server serves of a run; its ``state.close()`` drops all work under way."""
+    # machines may say otherwise, as some Windows registries do, and then no browser runs the page's modules
+    mimetypes.add_type("text/javascript", ".js")
     answers = _Answers(run)
     app = Starlette(
         routes=[
@@ -52,6 +55,7 @@ def application(run: ExploredRun) -> Starlette:
         exception_handlers={
             RefusedError: _refused,
             BadInputError: _bad_input,
+            OSError: _disk_error,
             HTTPException: _http_error,
         },
     )
@@ -135,6 +139,10 @@ async def _refused(_: Request, error: Exception) -> Response:
 
 async def _bad_input(_: Request, error: Exception) -> Response:
     return JSONResponse({"error": str(error)}, 400)
+
+
+async def _disk_error(_: Request, error: Exception) -> Response:
+    return JSONResponse({"error": f"the run folder cannot be read or written ({error})"}, 500)
 
 
 async def _http_error(_: Request, error: Exception) -> Response:

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from ddcl.explain.cards import titles
-from ddcl.explain.occlusion import word_weights
+from ddcl.explain.occlusion import Score
 from ddcl.explorer.landscape import Landscape
-from ddcl.explorer.rows import RowTable, clipped
+from ddcl.explorer.rows import RowTable, clipped, short_label
 from ddcl.explorer.turns import GivenUpError, StillWanted
 from ddcl.fitting import BadInputError, Fitted
 from ddcl.fitting.charts import map_of, phases_of
@@ -49,7 +49,10 @@ class ExploredRun:
     def cards(self) -> list[dict[str, Any]]:
         """A card for each prototype; names and titles are told apart from them, as they change."""
         found = [card.as_json() for card in self.fitted.vocabulary(examples=TYPICAL_TEXTS, outliers=0).cards]
-        return [card | {"examples": [clipped(one) for one in card["examples"]]} for card in found]
+        return [
+            card | {"label": short_label(card["label"]), "examples": [clipped(one) for one in card["examples"]]}
+            for card in found
+        ]
 
     def warm(self) -> None:
         """Do once what is slow the first time: read the cards, draw the map, load the encoder, read the rows."""
@@ -113,18 +116,7 @@ class ExploredRun:
         if not prototype < self.fitted.settings.prototypes:
             known = self.fitted.settings.prototypes - 1
             raise BadInputError(f"prototype: got {prototype}, expected a number from 0 to {known}")
-        explainer = self.fitted.explainer
-        share = explainer.share_of(prototype)
-
-        def in_pieces(texts: Sequence[str]) -> Tensor:
-            shares = []
-            for start in range(0, len(texts), PIECE):
-                if not wanted():
-                    raise GivenUpError
-                shares.append(share(texts[start : start + PIECE]))
-            return torch.cat(shares)
-
-        words = word_weights(text, in_pieces, until=explainer.read_until(text))
+        words = self.fitted.explainer.words(text, prototype, lambda score: _in_pieces(score, wanted))
         return {"prototype": prototype, "words": [word.as_json() for word in words]}
 
     def row(self, number: int) -> dict[str, Any]:
@@ -147,8 +139,26 @@ class ExploredRun:
         distances = squared_distances(z.cpu().double(), self.fitted.prototypes.cpu().double())[0]
         said = found.as_json()
         # the page has the mixture at any temperature from the distances, without asking again
-        return said | {"examples": [clipped(one) for one in said["examples"]], "squared_distances": distances.tolist()}
+        return said | {
+            "predicted": short_label(said["predicted"]),
+            "examples": [clipped(one) for one in said["examples"]],
+            "squared_distances": distances.tolist(),
+        }
 
     def _check_row(self, number: int) -> None:
         if not 0 <= number < len(self.rows):
             raise BadInputError(f"row: got {number}, expected a number from 0 to {len(self.rows) - 1}")
+
+
+def _in_pieces(score: Score, wanted: StillWanted) -> Score:
+    """The same score, given up between two pieces if nobody waits for it any more."""
+
+    def scored(texts: Sequence[str]) -> Tensor:
+        found = []
+        for start in range(0, len(texts), PIECE):
+            if not wanted():
+                raise GivenUpError
+            found.append(score(texts[start : start + PIECE]))
+        return torch.cat(found)
+
+    return scored

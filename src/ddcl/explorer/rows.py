@@ -11,6 +11,8 @@ from ddcl.fitting.folder import ASSIGNMENTS, INPUTS
 
 SHOWN_CHARACTERS = 400
 """Of a text in a list; the whole text is given with its row alone."""
+LABEL_CHARACTERS = 60
+"""Of a label, wherever it is shown."""
 LARGEST_PAGE = 200
 KEPT_ORDERS = 4
 """Answers to the latest questions, kept so that paging through one sorts only once: 8 bytes for each row found."""
@@ -111,8 +113,19 @@ class RowTable:
 
 
 def clipped(row: dict[str, Any]) -> dict[str, Any]:
-    """A row for a list: its text no longer than is shown, with how many ``characters`` it has."""
+    """A row for a list: its text no longer than is shown, with how many ``characters`` it has, and so its labels.
+
+    Labels that are cut may look alike, so whether the head read the row otherwise is said as ``wrong``.
+    """
+    found = row | {name: short_label(row[name]) for name in ("label", "predicted") if name in row}
+    if "predicted" in row:
+        found["wrong"] = row["label"] is not None and row["label"] != row["predicted"]
     text = row.get("text")
     if text is None or len(text) <= SHOWN_CHARACTERS:
-        return row
-    return row | {"text": text[:SHOWN_CHARACTERS], "characters": len(text)}
+        return found
+    return found | {"text": text[:SHOWN_CHARACTERS], "characters": len(text)}
+
+
+def short_label(label: str | None) -> str | None:
+    """A label no longer than is shown."""
+    return label if label is None or len(label) <= LABEL_CHARACTERS else f"{label[:LABEL_CHARACTERS]}…"

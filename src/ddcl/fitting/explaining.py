@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from ddcl.data.encoding import Encoding
 from ddcl.explain.cards import ReadRows, titles, vocabulary
 from ddcl.explain.nearest import Nearest, distances_to_own, nearest_rows
-from ddcl.explain.occlusion import FEW_WORDS, state_weights, word_weights
+from ddcl.explain.occlusion import FEW_WORDS, Score, state_weights, word_weights
 from ddcl.explain.outputs import Explanation, Share, Term, Vocabulary, Word
 from ddcl.explain.terms import characteristic_terms
 from ddcl.explain.words import word_spans
@@ -167,12 +167,21 @@ class Explainer:
             words=self.words(text, best) if words and text is not None else (),
         )
 
-    def words(self, text: str, prototype: int) -> tuple[Word, ...]:
-        """How far each word of a text carried the share of a prototype; only what the encoder reads of it counts."""
+    def words(
+        self, text: str, prototype: int, around: Callable[[Score], Score] = lambda score: score
+    ) -> tuple[Word, ...]:
+        """How far each word of a text carried the share of a prototype; only what the encoder reads of it counts.
+
+        Args:
+            text: to explain.
+            prototype: whose share it is.
+            around: what is done to the score of texts before it is asked, as to stop half done; in one pass it is not.
+        """
         places = self._token_places(text)
         until = len(text) if places is None else max((end for _, end in places), default=0)
         if places is None or len(word_spans(text, until)) <= FEW_WORDS:
-            return word_weights(text, lambda texts: self.fitted.mixture(list(texts))[:, prototype].cpu(), until=until)
+            score = around(lambda texts: self.fitted.mixture(list(texts))[:, prototype].cpu())
+            return word_weights(text, score, until=until)
         return state_weights(text, self._states(text), places, lambda means: self._share_in(means, prototype))
 
     def _share_in(self, means: Float[Tensor, "n m"], prototype: int) -> Float[Tensor, " n"]:

@@ -165,8 +165,11 @@ class RunFolder:
     def names(self) -> dict[int, str]:
         """What people have called prototypes, by number."""
         path = self.path / NAMES
-        found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        return {int(number): name for number, name in found.items()}
+        try:
+            found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+            return {int(number): str(name) for number, name in dict(found).items()}
+        except (OSError, ValueError, TypeError, RecursionError) as error:
+            raise BadInputError(f"{path} cannot be read: put it right or remove it ({error})") from error
 
     def write_names(self, names: Mapping[int, str]) -> None:
         """Put these names in place of all."""

@@ -2,6 +2,7 @@
 
 import { byId, element, percent, short, whole } from "./dom.js";
 import { drawMap } from "./map.js";
+import { complain } from "./notices.js";
 import { showPrototypes } from "./prototypes.js";
 import { showReading } from "./reading.js";
 import { showRows } from "./rows.js";
@@ -16,7 +17,8 @@ function showRun() {
   const verdict = byId("verdict");
   verdict.classList.add(result.healthy ? "good" : "bad");
   verdict.textContent = result.healthy ? "healthy" : "not healthy";
-  if (result.troubles.length) verdict.title = result.troubles.join("\n");
+  byId("troubles").hidden = !result.troubles.length;
+  byId("troubles").replaceChildren(...result.troubles.map((trouble) => element("li", {}, trouble)));
   const facts = [`${whole(settings.rows)} rows`, `${whole(settings.prototypes)} prototypes`, `read at ${short(result.reading.temperature / result.reading.critical)} T_c`];
   if (result.accuracy) facts.push(`accuracy ${percent(result.accuracy.head)} on ${whole(result.accuracy.held_out_rows)} held-out rows`);
   byId("facts").replaceChildren(...facts.map((fact) => element("span", {}, fact)));
@@ -44,7 +46,4 @@ async function begin() {
   document.body.dataset.ready = "true";
 }
 
-begin().catch((error) => {
-  byId("notice").textContent = error.message;
-  byId("notice").hidden = false;
-});
+begin().catch((error) => complain("beginning", error.message));

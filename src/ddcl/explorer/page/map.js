@@ -31,7 +31,8 @@ export function drawMap() {
 function note() {
   byId("map-note").textContent = state.layout === "neighbours"
     ? `Each dot is a row (${whole(state.map.rows.length)} of ${whole(state.run.settings.rows)}), each disc a prototype. Near means alike; distances far apart mean little (t-SNE).`
-    : "The plane in which the rows vary most (principal components). Turn the temperature: prototypes move to where they would rest, and merge.";
+    : "The plane in which the rows vary most (principal components)."
+      + (state.phases ? " Turn the temperature: prototypes move to where they would rest, and merge." : "");
 }
 
 const target = () => ({ ...placed(), rows: state.map[state.layout].rows });

@@ -2,7 +2,7 @@
 
 import { colourOf } from "./colours.js";
 import { byId, debounced, element, percent, whole } from "./dom.js";
-import { nameField } from "./naming.js";
+import { nameField, renameButton, titled } from "./naming.js";
 import { exampleShown } from "./reading.js";
 import { change, listen, select, state, titleOf } from "./state.js";
 
@@ -11,7 +11,6 @@ const SIBLINGS = 12;
 export function showPrototypes() {
   byId("list-search").addEventListener("input", debounced(showList, 60));
   byId("list-order").addEventListener("change", showList);
-  listen(["run"], () => { showList(); showCard(); });
   listen(["selected"], () => { showCard(); showList(); });
   showList();
   showCard();
@@ -45,18 +44,21 @@ function entry(number, largest) {
     onpointerenter: () => change({ pointed: number }), onpointerleave: () => change({ pointed: null }),
   },
   element("span", { class: "dot", style: { background: colourOf(number) } }),
-  element("span", { class: "name", dir: "auto" }, titleOf(number)),
+  titled(number, { class: "name" }),
   element("span", { class: "size" }, whole(card.size)),
   element("span", { class: "track" }, element("span", { class: "fill", style: { width: `${(100 * card.size) / largest}%`, background: colourOf(number) } })));
-  const edit = element("button", {
-    type: "button", class: "edit", title: "rename", "aria-label": `Rename ${titleOf(number)}`,
-    onclick: () => {
-      const field = nameField(number, showList);
-      item.replaceChildren(field);
-      field.focus();
-      field.select();
-    },
-  }, "✎");
+  const edit = renameButton(number, () => {
+    const hide = (hidden) => { for (const one of [open, edit]) one.hidden = hidden; };
+    const field = nameField(number, (_, lost) => {
+      field.remove(); // the entry stays where it stands: the order is made anew when it is asked for
+      hide(false);
+      if (lost) edit.focus();
+    });
+    hide(true);
+    item.append(field);
+    field.focus();
+    field.select();
+  });
   item.append(open, edit);
   return item;
 }
@@ -64,6 +66,7 @@ function entry(number, largest) {
 function showCard() {
   const place = byId("card");
   const number = state.selected;
+  const within = place.parentElement.contains(document.activeElement); // what had the focus is hidden or replaced now
   place.hidden = number === null;
   byId("prototype-list").hidden = number !== null;
   if (number === null) {
@@ -74,9 +77,9 @@ function showCard() {
   place.dataset.prototype = number;
   place.replaceChildren(
     element("div", { class: "heading" },
-      element("h2", {}, element("span", { class: "dot", style: { background: colourOf(number) } }), `Prototype ${number}`),
+      element("h2", { id: "card-title", tabindex: -1 }, element("span", { class: "dot", style: { background: colourOf(number) } }), `Prototype ${number}`),
       element("button", { type: "button", id: "card-close", onclick: close, "aria-label": "Back to all prototypes" }, "‹ all")),
-    nameField(number),
+    nameField(number, (field, lost) => { if (lost) field.focus(); }),
     element("p", { class: "note" }, "The title is a field: write a name, Enter keeps it."),
     figures(card),
     ...terms(card),
@@ -85,13 +88,15 @@ function showCard() {
     ...neighbours(card),
   );
   place.scrollTop = 0;
+  if (within) byId("card-title").focus({ preventScroll: true });
   if (window.matchMedia("(max-width: 899px)").matches) place.scrollIntoView({ block: "start" });
 }
 
 function close() {
   const last = state.selected;
   select(null);
-  byId("list").querySelector(`[data-prototype="${last}"] button`)?.focus({ preventScroll: true });
+  const entered = byId("list").querySelector(`[data-prototype="${last}"] button`);
+  (entered ?? byId("list-search")).focus({ preventScroll: true }); // it may not be among those that are searched for
 }
 
 function figures(card) {
@@ -127,17 +132,17 @@ function levels(number) {
     const own = ancestor(number, level);
     const others = state.run.cards.map((card) => card.number).filter((one) => one !== number && ancestor(one, level) === own);
     return [
-      element("h3", {}, `Level ${level}: group ${own} of ${state.run.settings.levels[level]}`),
+      element("h3", {}, `Level ${level}: one of ${state.run.settings.levels[level]} groups, with`),
       others.length
         ? element("ul", { class: "links" }, others.slice(0, SIBLINGS).map((one) => element("li", {}, link(one))))
-        : element("p", { class: "note" }, "alone in it"),
+        : element("p", { class: "note" }, "no other prototype"),
       others.length > SIBLINGS ? element("p", { class: "note" }, `and ${others.length - SIBLINGS} more`) : "",
     ];
   });
 }
 
 const link = (number, note) => element("button", { type: "button", class: "link", onclick: () => select(number) },
-  element("span", { class: "dot", style: { background: colourOf(number) } }), element("span", { class: "name", dir: "auto" }, titleOf(number)), note ? element("small", {}, note) : null);
+  element("span", { class: "dot", style: { background: colourOf(number) } }), titled(number, { class: "name" }), note ? element("small", {}, note) : null);
 
 function examples(card) {
   if (!card.examples.length) return [];

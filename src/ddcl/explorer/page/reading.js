@@ -3,14 +3,15 @@
 import { colourOf } from "./colours.js";
 import { byId, clipped, debounced, element, percent, short, whole } from "./dom.js";
 import { entropy, grouped } from "./mixing.js";
+import { titled } from "./naming.js";
+import { complain } from "./notices.js";
 import { answerShares, placed } from "./places.js";
-import { get, newest, takeBack, TakenBack } from "./server.js";
-import { change, listen, select, state, titleOf } from "./state.js";
+import { newest, takeBack, TakenBack } from "./server.js";
+import { change, listen, select, state } from "./state.js";
 
 const BARS = 6;
 const TYPING = 60; // milliseconds without a key before the mixture is asked for
 const PAUSE = 450; // and before the words are, which takes longer
-const WORDS_AT_ONCE = 60; // a longer text is weighed word by word only when asked
 let box, words;
 
 export function showReading() {
@@ -20,7 +21,7 @@ export function showReading() {
       id: "text", rows: 3, placeholder: "Type or paste a text", "aria-label": "Text to read", dir: "auto", spellcheck: "false",
     });
     const ask = debounced(askText, TYPING);
-    box.addEventListener("input", ask);
+    box.addEventListener("input", () => { takeBack("row"); ask(); });
     place.replaceChildren(box, element("div", { class: "under" },
       element("button", { type: "button", onclick: randomRow }, "a row by chance"), element("span", { id: "took", class: "note" })));
   } else {
@@ -31,13 +32,18 @@ export function showReading() {
     place.replaceChildren(element("label", { class: "inline" }, "row number ", box), element("div", { class: "under" },
       element("button", { type: "button", onclick: randomRow }, "a row by chance"), element("span", { id: "took", class: "note" })));
   }
-  listen(["answer", "relative", "run"], show);
+  listen(["answer", "relative"], show);
   show();
 }
 
 export async function readRow(number) {
   if (state.run.settings.kind === "texts" && state.run.columns.includes("text")) {
-    box.value = (await get(`api/rows/${number}`)).text;
+    try {
+      box.value = (await newest("row", `api/rows/${number}`)).text;
+    } catch (error) {
+      if (!(error instanceof TakenBack)) complain("reading", error.message);
+      return;
+    }
     await askText();
   } else {
     if (state.run.settings.kind !== "texts") box.value = number;
@@ -50,39 +56,42 @@ const randomRow = () => readRow(Math.floor(Math.random() * state.run.settings.ro
 async function askText() {
   const text = box.value;
   takeBack("words");
-  if (!text.trim()) {
-    takeBack("explain");
-    complain("");
-    change({ answer: null });
-    return;
-  }
-  if (await ask({ text })) weighLater(text);
+  if (!text.trim()) forget("");
+  else if (await ask({ text })) weighLater(text);
 }
 
 async function askRow() {
   const row = Number(box.value);
   const last = state.run.settings.rows - 1;
-  if (box.value === "") change({ answer: null });
+  if (box.value === "") forget("");
   else if (Number.isInteger(row) && row >= 0 && row <= last) await ask({ row });
-  else complain(`There are rows from 0 to ${last}.`);
+  else forget(`There are rows from 0 to ${last}.`);
+}
+
+// no answer is shown beside a question that it does not belong to
+function forget(why) {
+  takeBack("explain");
+  complain("reading", why);
+  byId("took").textContent = "";
+  change({ answer: null });
 }
 
 async function ask(body) {
   try {
     const answer = await newest("explain", "api/explain", body);
     words = null;
-    complain("");
+    complain("reading", "");
     byId("took").textContent = `${short(answer.milliseconds)} ms`;
     change({ answer: { ...answer, asked: body.text ?? null } });
     return true;
   } catch (error) {
-    if (!(error instanceof TakenBack)) complain(error.message);
+    if (!(error instanceof TakenBack)) forget(error.message);
     return false;
   }
 }
 
 const weighLater = debounced((text) => {
-  if (box.value === text && text.trim().split(/\s+/).length <= WORDS_AT_ONCE) weigh(text);
+  if (box.value === text) weigh(text);
 }, PAUSE);
 
 async function weigh(text) {
@@ -91,14 +100,8 @@ async function weigh(text) {
     words = await newest("words", "api/words", { text, prototype: distances.indexOf(Math.min(...distances)) });
     show();
   } catch (error) {
-    if (!(error instanceof TakenBack)) complain(error.message);
+    if (!(error instanceof TakenBack)) complain("reading", error.message);
   }
-}
-
-function complain(sentence) {
-  const place = byId("notice");
-  place.hidden = !sentence;
-  place.textContent = sentence;
 }
 
 function show() {
@@ -127,16 +130,17 @@ function mixtureShown() {
         type: "button", class: "bar", onclick: () => select(number),
         onpointerenter: () => change({ pointed: number }), onpointerleave: () => change({ pointed: null }),
       },
-      element("span", { class: "name", dir: "auto" }, clipped(titleOf(number), 80), others ? element("small", {}, ` + ${others} merged`) : null),
+      element("span", { class: "name" }, titled(number, {}, 80), others ? element("small", {}, ` + ${others} merged`) : null),
       element("span", { class: "share" }, percent(one.share)),
       element("span", { class: "track" }, element("span", { class: "fill", style: { width: `${100 * one.share}%`, background: colourOf(groups[number]) } }))));
   });
-  const spread = Math.exp(entropy(shares));
+  const spread = short(Math.exp(entropy(all.map((one) => one.share)))); // of those that are one by now, as one
+  const undecided = all.length === 1 ? "All of it in one place." : `As undecided as between ${spread} ${state.relative === null ? "prototypes" : "places"}.`;
   const beyond = all.length - leading.length;
   return [
     element("ol", { class: "bars", id: "mixture" }, bars),
     element("p", { class: "note" },
-      `${beyond ? `${whole(beyond)} others together ${percent(rest)}. ` : ""}As undecided as between ${short(spread)} prototypes.`,
+      `${beyond ? `${whole(beyond)} others together ${percent(rest)}. ` : ""}${undecided}`,
       state.relative === null ? "" : " Shares of the fitted prototypes at the temperature of the slider; merged ones are added up."),
   ];
 }
@@ -148,12 +152,7 @@ function prediction(answer) {
 }
 
 function wordsShown(answer) {
-  if (!answer.asked) return [];
-  if (words === null) {
-    if (answer.asked.trim().split(/\s+/).length <= WORDS_AT_ONCE) return [];
-    return [element("p", {}, element("button", { type: "button", id: "weigh", onclick: (event) => { event.target.disabled = true; weigh(answer.asked); } }, "Which words carried it?"))];
-  }
-  if (!words.words.length) return [];
+  if (!answer.asked || !words?.words.length) return [];
   const letters = Array.from(answer.asked); // the server counts characters, a string here counts halves of some
   const largest = Math.max(1e-9, ...words.words.map((word) => Math.abs(word.weight)));
   const parts = [];
@@ -171,7 +170,7 @@ function wordsShown(answer) {
   return [
     element("h3", {}, "Words that carried it"),
     element("p", { class: "words", id: "words", dir: "auto" }, parts),
-    element("p", { class: "note" }, "Shaded: speaks for ", element("span", { dir: "auto" }, clipped(titleOf(words.prototype), 60)), "; underlined: against it."),
+    element("p", { class: "note" }, "Shaded: speaks for ", titled(words.prototype, {}, 60), "; underlined: against it."),
   ];
 }
 

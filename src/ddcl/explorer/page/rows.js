@@ -2,13 +2,16 @@
 
 import { colourOf } from "./colours.js";
 import { byId, clipped, debounced, element, percent, whole } from "./dom.js";
+import { titled } from "./naming.js";
+import { complain } from "./notices.js";
 import { readRow } from "./reading.js";
 import { newest, TakenBack } from "./server.js";
-import { listen, select, state, titleOf } from "./state.js";
+import { select, state } from "./state.js";
 
 const PAGE = 25;
 const asked = { search: "", prototype: null, label: "", least: "", most: "", kind: "", order: "row" };
 let offset = 0;
+let shown = 0; // the offset of the rows that are in the table
 let total = 0;
 
 const ORDERS = {
@@ -34,7 +37,6 @@ export function showRows() {
     filters();
     byId("rows-title").scrollIntoView({ block: "start", behavior: "smooth" });
   });
-  listen(["run"], () => { filters(); load(); });
   load();
 }
 
@@ -78,7 +80,7 @@ function filters() {
     asked.prototype === null ? null : element("button", {
       type: "button", class: "chip", id: "rows-prototype", onclick: () => { asked.prototype = null; begin(); filters(); },
     }, element("span", { class: "dot", style: { background: colourOf(asked.prototype) } }),
-    element("span", { class: "name", dir: "auto" }, titleOf(asked.prototype)), " ×"),
+    titled(asked.prototype, { class: "name" }), " ×"),
   ];
   place.replaceChildren(...parts.filter(Boolean));
 }
@@ -94,12 +96,13 @@ function address() {
 async function load() {
   try {
     const found = await newest("rows", address());
-    total = found.total;
+    complain("rows", "");
+    ({ total, offset: shown } = found);
     show(found.rows);
   } catch (error) {
     if (error instanceof TakenBack) return;
-    byId("notice").textContent = error.message;
-    byId("notice").hidden = false;
+    offset = shown; // or the next turn would skip the page that did not come
+    complain("rows", error.message);
   }
 }
 
@@ -120,7 +123,7 @@ function rowShown(row) {
     element("td", { class: "c-row" }, element("button", { type: "button", class: "link", title: "read it above", onclick: () => { readRow(row.row); byId("reading").scrollIntoView({ block: "start", behavior: "smooth" }); } }, whole(row.row))),
     hasTexts() ? element("td", { class: "c-text", dir: "auto" }, clipped(said ?? "", 200), row.characters ? element("small", {}, ` (${whole(row.characters)} characters)`) : null) : null,
     element("td", { class: "c-prototype" }, element("button", { type: "button", class: "link", onclick: () => select(row.prototype) },
-      element("span", { class: "dot", style: { background: colourOf(row.prototype) } }), element("span", { class: "name", dir: "auto" }, titleOf(row.prototype)))),
+      element("span", { class: "dot", style: { background: colourOf(row.prototype) } }), titled(row.prototype, { class: "name" }))),
     element("td", { class: "c-share" }, element("span", { class: "track", title: `entropy ${row.entropy.toFixed(2)} nats` },
       element("span", { class: "fill", style: { width: `${100 * row.confidence}%`, background: colourOf(row.prototype) } })), percent(row.confidence)),
     hasLabels() ? element("td", { class: "c-label", dir: "auto" }, labelShown(row)) : null);
@@ -128,7 +131,7 @@ function rowShown(row) {
 
 function labelShown(row) {
   const parts = [row.label ?? "no label"];
-  if (row.label !== null && row.predicted !== row.label) parts.push(element("small", { class: "wrong" }, `read as ${row.predicted}`));
+  if (row.wrong) parts.push(element("small", { class: "wrong" }, `read as ${row.predicted}`));
   if (row.held_out) parts.push(element("small", {}, "held out"));
   return parts;
 }

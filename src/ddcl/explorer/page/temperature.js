@@ -9,6 +9,7 @@ const HEIGHT = 56;
 const FINE = 1000; // positions of the slider
 
 let slider, said, back;
+let left; // the layout before the slider was turned: where prototypes rest when warmer, only the plane can show
 
 export function showTemperature() {
   const { phases } = state;
@@ -45,9 +46,10 @@ function across(relative) {
 const reading = () => state.run.result.reading.temperature / state.run.result.reading.critical;
 
 function turn(relative) {
-  // prototypes rest elsewhere at another temperature, which only the plane can show
-  const home = state.map.neighbours ? "neighbours" : "plane";
-  change({ relative, layout: relative === null ? home : state.relative === null ? "plane" : state.layout });
+  let { layout } = state;
+  if (relative === null && layout === "plane") layout = left; // unless another was chosen since
+  else if (relative !== null && state.relative === null) [left, layout] = [layout, "plane"];
+  change({ relative, layout });
 }
 
 function diagram(phases) {

@@ -31,7 +31,7 @@ const fetchRow = debounced(async (number, x, y) => {
     const row = await get(`api/rows/${number}`);
     if (hoveredRow !== number) return;
     const said = row.text ?? row.id ?? `row ${number}`;
-    tip([clipped(said, 220), `${titleOf(row.prototype)}, ${Math.round(100 * row.confidence)} %${row.label ? ` · ${row.label}` : ""}`], x, y);
+    tip([clipped(said, 220), `${clipped(titleOf(row.prototype), 80)}, ${Math.round(100 * row.confidence)} %${row.label ? ` · ${clipped(row.label, 60)}` : ""}`], x, y);
   } catch { /* the next movement asks again */ }
 }, 40);
 
@@ -47,10 +47,10 @@ function tip(lines, x, y) {
 }
 
 export function walk() {
-  const held = { on: false, moved: false, x: 0, y: 0 };
+  const held = { on: false, moved: false, touch: false, x: 0, y: 0 };
   const at = (event) => [event.offsetX, event.offsetY];
   scene.canvas.addEventListener("pointerdown", (event) => {
-    Object.assign(held, { on: true, moved: false, x: event.offsetX, y: event.offsetY });
+    Object.assign(held, { on: true, moved: false, touch: event.pointerType === "touch", x: event.offsetX, y: event.offsetY });
   });
   window.addEventListener("pointerup", () => { held.on = false; });
   scene.canvas.addEventListener("pointermove", (event) => {
@@ -64,13 +64,19 @@ export function walk() {
       draw();
       return;
     }
-    point(x, y);
+    if (event.pointerType !== "touch") point(x, y); // a finger does not hover
   });
-  scene.canvas.addEventListener("pointerleave", () => { hoveredRow = null; tip(null); change({ pointed: null }); });
+  scene.canvas.addEventListener("pointerleave", (event) => { if (event.pointerType !== "touch") leave(); });
+  scene.canvas.addEventListener("blur", leave);
   scene.canvas.addEventListener("click", (event) => {
     if (held.moved) return;
     const disc = nearestDisc(...at(event));
     const row = disc ? null : nearestRow(...at(event));
+    if (held.touch && row && hoveredRow !== state.map.rows[row.index]) {
+      point(...at(event)); // the first tap reads the row, the next one chooses its prototype
+      return;
+    }
+    if (held.touch) leave();
     if (disc) select(biggestOf(disc));
     else if (row) select(state.map.prototype[row.index]);
     else select(null);
@@ -84,9 +90,12 @@ export function walk() {
   scene.canvas.addEventListener("keydown", (event) => {
     const steps = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
     if (event.key in steps) {
-      const order = discs().map(biggestOf);
-      const now = order.indexOf(state.pointed ?? state.selected);
-      change({ pointed: order[(now + steps[event.key] + order.length) % order.length] });
+      const all = discs();
+      const now = all.findIndex((disc) => disc.members.includes(state.pointed ?? state.selected));
+      const disc = all[(Math.max(now, steps[event.key] < 0 ? 0 : -1) + steps[event.key] + all.length) % all.length];
+      change({ pointed: biggestOf(disc) });
+      tip(about(disc), ...onScreen(disc.place));
+      byId("map-said").textContent = about(disc).join(", ");
     } else if (event.key === "Enter" && state.pointed !== null) select(state.pointed);
     else if (event.key === "+") zoom(1.4, scene.width / 2, scene.height / 2);
     else if (event.key === "-") zoom(1 / 1.4, scene.width / 2, scene.height / 2);
@@ -98,16 +107,26 @@ export function walk() {
   byId("zoom-all").addEventListener("click", () => { wholeView(); draw(); });
 }
 
+function leave() {
+  hoveredRow = null;
+  tip(null);
+  byId("map-said").textContent = "";
+  change({ pointed: null });
+}
+
+function about(disc) {
+  const more = disc.members.length > 1 ? [`${disc.members.length} prototypes merged`] : [];
+  return [clipped(titleOf(biggestOf(disc)), 220), ...more, `${whole(disc.size)} rows`];
+}
+
 function point(x, y) {
   const disc = nearestDisc(x, y);
   const row = disc ? null : nearestRow(x, y);
   scene.canvas.classList.toggle("over", Boolean(disc || row));
   change({ pointed: disc ? biggestOf(disc) : null });
   hoveredRow = row ? state.map.rows[row.index] : null;
-  if (disc) {
-    const more = disc.members.length > 1 ? [`${disc.members.length} prototypes merged`] : [];
-    tip([titleOf(biggestOf(disc)), ...more, `${whole(disc.size)} rows`], x, y);
-  } else if (row) fetchRow(hoveredRow, x, y);
+  if (disc) tip(about(disc), x, y);
+  else if (row) fetchRow(hoveredRow, x, y);
   else tip(null);
 }
 
