@@ -136,3 +136,24 @@ def test_bank_and_k_means_are_compared_on_the_rows_held_out(run):
     for method in ("bank", "kmeans"):
         assert found[method]["purity"] == 1.0
         assert 0 < found[method]["distortion"] < 1
+
+
+def test_a_broken_file_is_made_again(tmp_path, vectors):
+    assert main(["fit", str(vectors), "--out", str(tmp_path / "run"), "--prototypes", "3", "--epochs", "2"]) == 0
+    path = tmp_path / "run" / "phases.json"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    assert phases_of(finished_run(tmp_path / "run")) == json.loads(whole)
+
+
+def test_the_plane_of_the_map_holds_far_from_the_origin(tmp_path):
+    z = np.random.default_rng(0).normal(size=(200, 5)).astype(np.float32) * 20 + 1e5
+    np.save(tmp_path / "far.npy", z)
+    assert (
+        main(["fit", str(tmp_path / "far.npy"), "--out", str(tmp_path / "run"), "--prototypes", "3", "--epochs", "2"])
+        == 0
+    )
+    folder = finished_run(tmp_path / "run")
+    plane, drawn = map_of(folder)["plane"], map_of(folder)["pca"]["rows"]
+    found = (z[map_of(folder)["rows"]] - np.array(plane["mean"])) @ np.array(plane["directions"]).T
+    assert np.abs(found - np.array(drawn)).max() < 0.1

@@ -94,8 +94,9 @@ def report_at_the_end(fitted: Fitted) -> str:
     out = fitted.folder.path / PAGE
     try:
         write_page(contents_of(fitted), out)
-    except (BadInputError, ImportError, OSError, RuntimeError) as error:
-        return f"the report could not be written ({' '.join(str(error).split())}); the run is whole without it"
+    except Exception as error:  # whatever it is
+        why = " ".join(str(error).split()) or type(error).__name__
+        return f"the report could not be written ({why}); the run is whole without it"
     return f"report: {out}"
 
 

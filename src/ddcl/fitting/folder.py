@@ -189,9 +189,12 @@ class RunFolder:
         return self.read_json(MAP)
 
     def read_json(self, name: str) -> dict[str, Any] | None:
-        """What a file of the folder holds; None if it is not there."""
-        path = self.path / name
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        """What a file of the folder holds that can be made again; None if it is not there or broken."""
+        try:
+            found: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return None
+        return found
 
     def write_json(self, name: str, found: Mapping[str, Any]) -> None:
         """A file that is drawn or told from, and can be made again."""

@@ -102,7 +102,7 @@ function close() {
 function figures(card) {
   const said = [["rows", whole(card.size)], ["of all", percent(card.coverage)]];
   if (card.confidence !== null) said.push(["mean share", percent(card.confidence)]);
-  if (card.purity !== null) said.push(["purity", percent(card.purity)]);
+  if (card.purity !== null) said.push([card.taught ? "purity, learned from labels" : "purity", percent(card.purity)]);
   return element("div", {},
     element("dl", { class: "figures" }, said.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value)))),
     card.label === null ? null : element("p", { class: "note" }, "most frequent label ", element("strong", { dir: "auto" }, card.label)),
