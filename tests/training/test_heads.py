@@ -59,6 +59,7 @@ def hot(z: torch.Tensor) -> Exponential:
 
 
 @pytest.mark.filterwarnings("ignore::ddcl.CollapseWarning")
+@pytest.mark.slow
 @pytest.mark.parametrize("strength", [0.05, "auto"])
 def test_prototypes_started_close_stay_apart_behind_a_barrier_and_merge_without(strength):
     z = torch.randn(256, M)

@@ -125,6 +125,7 @@ def run(z: torch.Tensor, K: int, merged: bool = False) -> PrototypeBank:
     return bank
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1e-3, 1e3])
 def test_the_scale_of_the_data_changes_no_assignment(scale):
     z = torch.randn(400, 8, dtype=F64)
@@ -202,6 +203,7 @@ def test_the_cell_that_is_halved_carries_the_most_of_what_was_asked_for(relieve,
     assert float(bank.prototypes[0, 2, 0]) == pytest.approx(place, abs=3)
 
 
+@pytest.mark.bad_input
 def test_what_is_revived_is_checked():
     with pytest.raises(ValueError, match=r"relieve: got 'weight', expected one of"):
         SoftKMeans(relieve="weight")
