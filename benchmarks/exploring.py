@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import tempfile
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from pathlib import Path
 import ddcl
 from benchmarks.results import Result, Row, format_table
 from ddcl.experiments.kernels.timing import summarise
-from ddcl.explorer import ExploredRun, LocalServer, address_of, application, listen
+from ddcl.explorer import ExploredRun, LocalServer, application, listen
 from ddcl.fitting.run import Request, Telling, fit
 
 ROWS, PROTOTYPES, ASKED = 2000, 77, 100
@@ -84,16 +83,9 @@ def _served(run: Path) -> Iterator[str]:
     """A server of a run, on a thread."""
     explored = ExploredRun(ddcl.load(run))
     explored.warm()
-    with listen() as listening:
-        app = application(explored)
-        server = LocalServer(app, listening, app.state.close)
-        thread = threading.Thread(target=server.run)
-        thread.start()
-        try:
-            yield address_of(listening)
-        finally:
-            server.stop()
-            thread.join()
+    app = application(explored)
+    with listen() as listening, LocalServer(app, listening, app.state.close).beside() as address:
+        yield address
 
 
 def _timed(address: str, asked: dict[str, object]) -> float:

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import threading
 from contextlib import contextmanager
 from importlib.util import find_spec
 
@@ -62,18 +61,11 @@ FOCUSED = "document.activeElement.id || document.activeElement.className"
 def served(folder):
     """A server over a run folder, from nothing to its end."""
     import ddcl
-    from ddcl.explorer import ExploredRun, LocalServer, address_of, application, listen
+    from ddcl.explorer import ExploredRun, LocalServer, application, listen
 
-    with listen() as listening:
-        app = application(ExploredRun(ddcl.load(folder)))
-        server = LocalServer(app, listening, app.state.close)
-        thread = threading.Thread(target=server.run)
-        thread.start()
-        try:
-            yield address_of(listening)
-        finally:
-            server.stop()
-            thread.join()
+    app = application(ExploredRun(ddcl.load(folder)))
+    with listen() as listening, LocalServer(app, listening, app.state.close).beside() as address:
+        yield address
 
 
 @pytest.fixture(scope="module")

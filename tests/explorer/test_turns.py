@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from ddcl.explorer import LocalServer, address_of, listen
+from ddcl.explorer import LocalServer, listen
 from ddcl.explorer.turns import GivenUpError, Turns
 
 PATIENCE = 20
@@ -45,15 +45,8 @@ class Slow:
 
 @contextmanager
 def served(slow):
-    with listen() as listening:
-        server = LocalServer(slow.app, listening, slow.turns.close)
-        thread = threading.Thread(target=server.run)
-        thread.start()
-        try:
-            yield address_of(listening)
-        finally:
-            server.stop()
-            thread.join()
+    with listen() as listening, LocalServer(slow.app, listening, slow.turns.close).beside() as address:
+        yield address
 
 
 def asked(address, path):

@@ -19,7 +19,7 @@ from ddcl.report.page.texts import listed
 PAGE = "report.html"
 DESCRIPTION = """\
 Write a run as one page of HTML: whether it is healthy and why, how it does beside k-means and logistic regression, the
-training, a map of the rows, a card for each prototype, what merges at which temperature, the rows that fit nothing.
+training, a map of the rows, a card for each prototype, what merges at which temperature, the rows it is least sure of.
 
 The page is one file that opens from disk and asks no network for anything. It holds texts of the data: share it as you
 would share them. `ddcl fit` writes it at its end; run this after prototypes were renamed, or for the pictures.

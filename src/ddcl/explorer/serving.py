@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import socket
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -62,6 +63,17 @@ class LocalServer:
                 self._server.run(sockets=[self.listening])
             except KeyboardInterrupt:  # handed on when all connections are closed
                 return
+
+    @contextmanager
+    def beside(self) -> Iterator[str]:
+        """Serve on a thread while the block lasts; gives the address."""
+        thread = threading.Thread(target=self.run)
+        thread.start()
+        try:
+            yield address_of(self.listening)
+        finally:
+            self.stop()
+            thread.join()
 
     def stop(self) -> None:
         """Let :meth:`run`, on another thread, come to its end."""
